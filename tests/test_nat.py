@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import subprocess
 import time
 
 import pytest
@@ -129,3 +130,57 @@ def test_translation_between_families_is_refused_by_name(hosts):
     for match, address in (("ip", "64:ff9b::1"), ("ipv6", "192.0.2.1:80")):
         refused = gateway.run("flow", "add", f"{match} actions=ct(commit,nat(src={address}))", check=False)
         assert refused.returncode != 0 and "NAT64" in refused.stderr, refused.stderr
+
+
+REFUSED = """
+import socket, sys
+with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sender:
+    sender.settimeout(5)
+    sender.connect((sys.argv[1], 9))
+    sender.send(b"x")
+    try:
+        sender.recv(1)
+    except ConnectionRefusedError:
+        print("refused")
+"""
+
+HEARD = """
+import socket
+with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as receiver:
+    receiver.bind(("::", 7))
+    receiver.settimeout(10)
+    print("ready", flush=True)
+    text, sender = receiver.recvfrom(10)
+    receiver.sendto(text, sender)
+    print(sender[0])
+"""
+
+ASKED = """
+import socket, sys
+with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sender:
+    sender.settimeout(5)
+    sender.sendto(b"x", (sys.argv[1], 7))
+    print(sender.recvfrom(10)[1][0])
+"""
+
+
+def test_prefixes_are_translated_without_connections(hosts):
+    lan, wan, gateway, _ = hosts
+    text = example("nptv6").replace("fd00:1::/48", "fd01::/64").replace("2001:db8:1::/48", "2001:db8:1::/64")
+    replace(gateway, text)
+    # The sums of the prefixes, 0xfd01 and 0x2dba, differ by 0xcf47 (RFC 6296 section 3.5).
+    outside = "2001:db8:1:0:cf47::2"
+    lan.ping(RIGHT[6][1])
+    wan.ping(outside)
+    server = wan.start("/usr/bin/python3", "-c", HEARD, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout.readline() == "ready\n"
+        assert lan.run("/usr/bin/python3", "-c", ASKED, RIGHT[6][1]).stdout.strip() == RIGHT[6][1]
+        assert server.stdout.readline().strip() == outside
+    finally:
+        server.kill()
+        server.wait()
+    # What an error quotes is translated too: the host takes it for its own.
+    assert lan.run("/usr/bin/python3", "-c", REFUSED, RIGHT[6][1]).stdout.strip() == "refused"
+    assert wan.run("/usr/bin/python3", "-c", REFUSED, outside).stdout.strip() == "refused"
+    assert gateway.json("conntrack", "-L") == []

@@ -61,13 +61,13 @@ def test_traffic_follows_the_route_to_the_next_hop(topology, tmp_path, family):
         refused = gateway.run("route", "add", OTHER[family], "via", next_hop, check=False)
         assert refused.returncode != 0 and "is not on the link of any port" in refused.stderr, refused
         # One that would depend on itself changes nothing.
-        before = gateway.run("route", "show").stdout
+        before = gateway.run("route", "show", "table", "all").stdout
         refused = gateway.run("route", "add", through, "via", far, "recursive", "metric", "5", check=False)
         assert refused.returncode != 0 and f"{through} > {to} > {through}" in refused.stderr, refused
-        assert gateway.run("route", "show").stdout == before
+        assert gateway.run("route", "show", "table", "all").stdout == before
         assert "recursive = true" in gateway.run("save").stdout
     with Gateway(gw, config, tmp_path) as gateway:
-        assert gateway.run("route", "show").stdout == before
+        assert gateway.run("route", "show", "table", "all").stdout == before
         assert taken_by("two")
 
 
@@ -87,7 +87,7 @@ def test_a_file_with_a_circle_is_refused_whole(topology, tmp_path, family):
             refused = gateway.run(*words, check=False)
             said = refused.stdout + refused.stderr
             assert refused.returncode != 0 and "would depend on itself" in said, said
-        assert gateway.run("route", "show").stdout.count("blackhole") == 0
+        assert gateway.run("route", "show", "table", "all").stdout.count("blackhole") == 0
         gateway.config_path.write_text(good + harmless)
         gateway.run("reload")
-        assert "blackhole" in gateway.run("route", "show").stdout
+        assert "blackhole" in gateway.run("route", "show", "table", "all").stdout

@@ -131,7 +131,7 @@ def got(me):
     """It is found."""
     me.route("add", me.to, *me.one)
     (row,) = me.gateway.json("route", "show", "exact", me.to)
-    assert (row["via"], row["port"]) == (PEER["veth1"][me.family], "veth1")
+    assert (row["gateway"], row["dev"]) == (PEER["veth1"][me.family], "veth1")
 
 
 def deleted(me):

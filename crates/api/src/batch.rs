@@ -47,6 +47,9 @@ pub struct BatchReport {
     pub refused: Vec<BatchRefusal>,
     /// How many were refused, those that are not listed included.
     pub refusals: u64,
+    /// All that were refused, by place. It is not sent.
+    #[serde(skip)]
+    pub all_refused: Vec<u32>,
     /// The first change after which policies defeated their lookup, from 0, and what somebody
     /// should know about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -82,6 +85,7 @@ impl BatchReport {
     /// Notes that the change `at` was refused.
     pub fn refuse(&mut self, at: usize, refusal: Refusal) {
         self.refusals += 1;
+        self.all_refused.push(u32::try_from(at).unwrap_or(u32::MAX));
         if self.refused.len() < Self::MAX_REFUSALS {
             self.refused.push(BatchRefusal { at, refusal });
         }

@@ -22,12 +22,28 @@ pub struct DaemonView {
     pub seccomp: Seccomp,
     /// Log lines that could not be written.
     pub log_lines_dropped: u64,
+    /// The audit log; nothing if none is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<AuditView>,
+}
+
+/// The audit log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditView {
+    /// Where it is written: `journal`, `stderr`, or the path of a file.
+    pub log: String,
+    /// Records that were written.
+    pub written: u64,
+    /// Records that could not be written.
+    pub lost: u64,
+    /// Records of what traffic causes that were left out, as they were too many in a second.
+    pub suppressed: u64,
 }
 
 impl DaemonView {
     /// Everything as a person reads it: a name, and a value.
     pub fn rows(&self) -> Vec<(&'static str, String)> {
-        vec![
+        let mut rows = vec![
             ("pid", self.pid.to_string()),
             ("config", self.config.clone()),
             ("socket", self.socket.clone()),
@@ -42,6 +58,16 @@ impl DaemonView {
             ("memory locked", if self.memory_locked { "yes" } else { "no" }.to_owned()),
             ("seccomp", self.seccomp.to_string()),
             ("log lines dropped", self.log_lines_dropped.to_string()),
-        ]
+        ];
+        match &self.audit {
+            None => rows.push(("audit log", "off".to_owned())),
+            Some(AuditView { log, written, lost, suppressed }) => rows.extend([
+                ("audit log", log.clone()),
+                ("audit records written", written.to_string()),
+                ("audit records lost", lost.to_string()),
+                ("audit records suppressed", suppressed.to_string()),
+            ]),
+        }
+        rows
     }
 }

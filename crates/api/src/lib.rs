@@ -26,6 +26,7 @@ mod firewall;
 mod flow;
 mod key;
 mod link;
+mod monitor;
 mod object;
 mod policy;
 mod qdisc;
@@ -49,7 +50,7 @@ pub use conntrack::{
     ConnectionPage, ConnectionQuery, ConnectionStatistics, ConnectionStatus, ConnectionView,
     ExpectationView, MAX_CONNECTION_PAGE, NatFilter, NatPoolView, TupleFilter, TupleView,
 };
-pub use daemon::DaemonView;
+pub use daemon::{AuditView, DaemonView};
 pub use filter::{
     ControlAction, FilterActionView, FilterId, FilterKeys, FilterList, FilterOptions, FilterSpec,
     FilterStatistics, FilterTarget, FilterView,
@@ -61,6 +62,7 @@ pub use firewall::{
 pub use flow::{FlowChange, FlowChanges, FlowCommand, FlowFilter, FlowReport, FlowView};
 pub use key::{Key, KeyTextError};
 pub use link::{LinkCounts, LinkData, LinkInfo, LinkStatistics, LinkView};
+pub use monitor::{MonitorEvent, MonitorObject, MonitorSpec, MonitorView};
 pub use object::{
     AddressFilter, AddressSpec, AddressView, CounterView, DeviceStatistics, DropView,
     InterfaceState, LinkChange, LinkFilter, LinkName, LinkSpec, NeighbourCounts, NeighbourFilter,
@@ -68,7 +70,8 @@ pub use object::{
     RingView, VrfChange, VrfName, VrfSpec, VrfView, WorkerView,
 };
 pub use policy::{
-    DefaultActionView, Defaults, PolicyFilter, PolicyId, PolicySpec, PolicyView, Selector, Template,
+    DefaultActionView, Defaults, PolicyCounts, PolicyFilter, PolicyId, PolicySpec, PolicyView,
+    Selector, Template,
 };
 pub use qdisc::{FlowQueueStatistics, QdiscFilter, QdiscId, QdiscOptions, QdiscSpec, QdiscView};
 pub use reply::{
@@ -113,6 +116,9 @@ pub const TRACE_PATH: &str = "/v1/trace";
 
 /// Where a [`ConnectionEventSpec`] is posted to.
 pub const CONNTRACK_PATH: &str = "/v1/conntrack";
+
+/// Where a [`MonitorSpec`] is posted to.
+pub const MONITOR_PATH: &str = "/v1/monitor";
 
 /// Where metrics are to be had by GET, as Prometheus reads them.
 pub const METRICS_PATH: &str = "/metrics";

@@ -143,6 +143,9 @@ pub struct PolicyFilter {
     /// Those with one priority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
+    /// Those of the xfrm link with this `if_id`; 0: those of no link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub if_id: Option<u32>,
     /// Those whose selector has the parts given here.
     #[serde(default)]
     pub selector: Selector,
@@ -163,6 +166,20 @@ pub struct PolicyView {
     /// Packets and bytes that it decided.
     #[serde(flatten)]
     pub traffic: Counters,
+}
+
+/// How many policies there are, of VRFs and xfrm links together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyCounts {
+    /// Of direction in.
+    #[serde(rename = "in")]
+    pub inbound: u64,
+    /// Of direction out.
+    #[serde(rename = "out")]
+    pub outbound: u64,
+    /// Of direction fwd.
+    #[serde(rename = "fwd")]
+    pub forward: u64,
 }
 
 /// Sets default actions of one VRF. What is absent stays as it is.

@@ -15,7 +15,7 @@ use crate::flow::{FlowReport, FlowView};
 use crate::key::Key;
 use crate::link::LinkView;
 use crate::object::{AddressView, DropView, NeighbourView, PortView, VrfView, WorkerView};
-use crate::policy::{DefaultActionView, PolicyView};
+use crate::policy::{DefaultActionView, PolicyCounts, PolicyView};
 use crate::qdisc::QdiscView;
 use crate::route::{NextHopView, RouteView};
 use crate::rule::RuleView;
@@ -33,6 +33,8 @@ pub enum Reply {
     Warned(String),
     /// It was done; so many objects were concerned.
     Count(u64),
+    /// How many policies there are.
+    PolicyCounts(PolicyCounts),
     /// A policy was added, or changed.
     PolicyAdded(PolicyAdded),
     /// What came of many changes.

@@ -94,6 +94,8 @@ pub enum Request {
     PolicyFlush(PolicyFilter),
     /// How many policies there are.
     PolicyCount,
+    /// How many policies of each direction there are. `Reply::PolicyCounts`.
+    PolicyCountByDirection,
     /// Set what happens to packets that no policy matches.
     PolicySetDefault(Defaults),
     /// Show what happens to packets that no policy matches.
@@ -261,6 +263,7 @@ impl Request {
                 | Self::PolicyGet(_)
                 | Self::PolicyList(_)
                 | Self::PolicyCount
+                | Self::PolicyCountByDirection
                 | Self::PolicyGetDefault(_)
                 | Self::RouteGet(_)
                 | Self::RouteList(_)

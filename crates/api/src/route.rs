@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use types::{Family, IpPrefix, RouteKind};
+use types::{Family, IpPrefix, RouteKind, RouteProtocol};
 
 use crate::main_vrf;
 use crate::object::Origin;
@@ -53,6 +53,10 @@ pub struct RouteSpec {
     /// Of several routes of one prefix, the one with the lowest is used.
     #[serde(default)]
     pub metric: u32,
+    /// Who made it, which is only shown. If it is absent: `static` of the configuration file,
+    /// `boot` of a command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<RouteProtocol>,
 }
 
 /// One of several next hops of a route, with the names that iproute2 has for its parts in JSON.
@@ -112,6 +116,9 @@ pub struct RouteId {
     /// Its metric.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<u32>,
+    /// Who made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<RouteProtocol>,
 }
 
 /// Asks which route a destination takes.
@@ -166,6 +173,9 @@ pub struct RouteFilter {
     /// Those of one kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<RouteKind>,
+    /// Those of one maker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<RouteProtocol>,
     /// Those of one port, by which at least one of their next hops is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
@@ -233,6 +243,9 @@ pub struct RouteView {
     pub usable: bool,
     /// Who asked for it.
     pub origin: Origin,
+    /// Who made it, by iproute2's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<RouteProtocol>,
 }
 
 /// One of several next hops of a route, as it is.

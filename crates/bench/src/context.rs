@@ -1,5 +1,6 @@
 //! What every experiment is given.
 
+use std::io::Write;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -66,7 +67,25 @@ impl Context {
         let bar = self.bar(measure::steps(series.len(), effort), what);
         let costs = measure::measure(&self.meter, &self.monitor, series, effort, || bar.inc(1));
         bar.finish_and_clear();
+        if let Ok(costs) = &costs {
+            for (series, cost) in series.iter().zip(costs) {
+                let (name, mark) = (series.name(), cost.core.mark());
+                self.tell(&format!(
+                    "{what}: {name} {:.1}{mark} cycles a packet",
+                    cost.cycles_per_packet
+                ));
+            }
+        }
         costs
+    }
+
+    /// Says on standard error what was found, before all is done: a long run can be followed, and is
+    /// not for nothing if it is stopped.
+    pub(crate) fn tell(&self, what: &str) {
+        if !self.silent {
+            // If that is closed, nobody wants to know.
+            let _ = writeln!(std::io::stderr(), "{what}");
+        }
     }
 
     /// A progress bar on a terminal, otherwise nothing.

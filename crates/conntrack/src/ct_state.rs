@@ -171,6 +171,12 @@ impl Reference {
         self.0 >> 62 == 1
     }
 
+    /// Whether it was decided for a packet with this bit, which is one of the first five.
+    #[inline(always)]
+    pub(crate) const fn is_for(self, bit: CtState) -> bool {
+        self.0 >> 55 & bit.0 as u64 & 0x1f != 0
+    }
+
     /// What it was decided for.
     #[inline(always)]
     pub fn ct_state(self) -> CtState {

@@ -159,6 +159,22 @@ impl Control {
         self.flags().has(Flags::LIVE)
     }
 
+    /// Whether it is of this generation and in this state, and has `flags` alone of those `of` that are
+    /// looked at.
+    #[inline(always)]
+    pub(crate) fn is_exactly(self, generation: u32, flags: Flags, of: Flags, state: State) -> bool {
+        let word = |generation: u32, flags: Flags, state: u8| {
+            u64::from(generation) << 32 | u64::from(flags.0) << 8 | u64::from(state)
+        };
+        self.0 & word(u32::MAX, of, u8::MAX) == word(generation, flags, state as u8)
+    }
+
+    /// Whether its packets are translated.
+    #[inline(always)]
+    pub(crate) fn is_translated(self) -> bool {
+        self.flags().0 & (Flags::SNAT.0 | Flags::DNAT.0) != 0
+    }
+
     /// Whether it may make room for another connection.
     pub(crate) fn may_go(self) -> bool {
         self.is_live() && (!self.flags().has(Flags::ASSURED) || self.state().is_closing())

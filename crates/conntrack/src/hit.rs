@@ -3,12 +3,13 @@
 
 use packet::Time;
 
-use crate::ct_state::{CtState, Named, Reference};
-use crate::entry::{Control, Flags, Line, Outcome, Side, word};
-use crate::packet::Packet;
+use crate::ct_state::{CtState, Direction, Named, Reference};
+use crate::entry::{Control, Entry, Flags, Line, Outcome, Side, word};
+use crate::packet::{Packet, Segment};
 use crate::sync::Ordering;
 use crate::table::{Connections, Hit, MOST_CONNECTIONS, STAMPS};
-use crate::timeout::tick;
+use crate::tcp;
+use crate::timeout::{State, tick};
 
 impl Connections {
     /// Whether a decision that was made for `reference` is right for a packet of its flow; if so,
@@ -23,6 +24,42 @@ impl Connections {
         }
     }
 
+    /// The same of a usual segment, whose reference is a connection's: of an established connection, and
+    /// it changes no state, only what its sender has sent, and when. `None` if it is another one, or
+    /// somebody else has written meanwhile; nothing is said of it then.
+    #[inline(always)]
+    pub fn hit_segment(
+        &self,
+        reference: Reference,
+        segment: &Segment,
+        length: u32,
+        now: Time,
+    ) -> Option<Hit> {
+        let usual = self.usual(reference, now)?;
+        let flags = Flags::LIVE.with(Flags::REPLIED).with(Flags::ASSURED);
+        let of = flags.with(Flags::LIBERAL);
+        let is_established = usual.is(reference, flags, of, State::Established, CtState::EST)
+            && self.is_fresh(&usual, [State::Established, State::Unacknowledged]);
+        let next = is_established.then(|| tcp::usual(usual.own, usual.peer, segment))??;
+        self.update(reference, &usual, next, length)
+    }
+
+    /// The same of a datagram: of UDP that has gone both ways for long, or one way alone so far.
+    #[inline(always)]
+    pub fn hit_datagram(&self, reference: Reference, length: u32, now: Time) -> Option<Hit> {
+        let usual = self.usual(reference, now)?;
+        let of = Flags::LIVE.with(Flags::REPLIED);
+        let state = match usual.is(reference, of, of, State::UdpStream, CtState::EST) {
+            true => State::UdpStream,
+            false => State::UdpUnreplied,
+        };
+        let is_usual = state == State::UdpStream
+            || reference.direction() == Direction::Original
+                && usual.is(reference, Flags::LIVE, of, state, CtState::NEW);
+        let is_usual = is_usual && self.is_fresh(&usual, [state; 2]);
+        is_usual.then(|| self.update(reference, &usual, usual.own, length))?
+    }
+
     /// Asks for the memory that [`Connections::hit`] will read.
     #[inline(always)]
     pub fn prefetch(&self, reference: Reference) {
@@ -35,7 +72,48 @@ impl Connections {
         }
     }
 
-    #[inline]
+    #[inline(always)]
+    fn usual(&self, reference: Reference, now: Time) -> Option<Usual<'_>> {
+        let index = (reference.0 >> 32) as u32 & (MOST_CONNECTIONS - 1);
+        let entry = self.entries.get(index as usize)?;
+        let (control, own, peer) = Self::view(entry, reference.direction());
+        Some(Usual { entry, control, own, peer, tick: tick(now) })
+    }
+
+    /// Whether a connection has not come to its deadline by any of these timeouts.
+    #[inline(always)]
+    fn is_fresh(&self, usual: &Usual<'_>, states: [State; 2]) -> bool {
+        let [own, peer] = [usual.own.tick(), usual.peer.tick()];
+        let unused = [own, peer].map(|seen| usual.tick.wrapping_sub(seen) as i32);
+        let unused = unused[0].min(unused[1]);
+        let policy = usual.control.policy();
+        unused <= 0
+            || (unused as u32) < self.timeouts.ticks(policy, states[0])
+                && (unused as u32) < self.timeouts.ticks(policy, states[1])
+    }
+
+    /// Writes what a usual packet has changed. `None` if somebody else has written meanwhile.
+    #[inline(always)]
+    fn update(
+        &self,
+        reference: Reference,
+        usual: &Usual<'_>,
+        next: Side,
+        length: u32,
+    ) -> Option<Hit> {
+        let Usual { entry, control, own, tick, .. } = usual;
+        debug_assert_eq!(control.ct_state(reference.direction()), reference.ct_state());
+        let line = &entry.lines[reference.direction().at()];
+        if !self.write_side(line, [*own, next], *tick) {
+            return None;
+        }
+        if self.settings.accounting {
+            count(line, length);
+        }
+        Some(Hit::Valid { translated: control.is_translated() })
+    }
+
+    #[inline(never)]
     fn hit_connection(&self, reference: Reference, packet: &Packet, length: u32, now: Time) -> Hit {
         let index = (reference.0 >> 32) as u32 & (MOST_CONNECTIONS - 1);
         let Some(entry) = self.entries.get(index as usize) else { return Hit::Stale };
@@ -72,8 +150,7 @@ impl Connections {
                     count(line, length);
                 }
             }
-            let nat = Flags::SNAT.0 | Flags::DNAT.0;
-            return Hit::Valid { translated: control.flags().0 & nat != 0 };
+            return Hit::Valid { translated: control.is_translated() };
         }
         Hit::Stale
     }
@@ -141,9 +218,12 @@ impl Connections {
         [own, next]: [Side; 2],
         tick: u32,
     ) -> bool {
-        if to != from && !self.change(index, from, to) {
-            return false;
-        }
+        (to == from || self.change(index, from, to)) && self.write_side(line, [own, next], tick)
+    }
+
+    /// The same of the words of a direction alone.
+    #[inline(always)]
+    fn write_side(&self, line: &Line, [own, next]: [Side; 2], tick: u32) -> bool {
         let seen = next.seen & 0xffff_ffff | u64::from(tick) << 32;
         let is_shared = self.settings.workers > 1;
         let exchange = |word: usize, old: u64, new: u64| {
@@ -181,6 +261,32 @@ impl Connections {
     }
 }
 
+/// What there is to know of a connection whose packet may be a usual one.
+struct Usual<'a> {
+    entry: &'a Entry,
+    control: Control,
+    own: Side,
+    peer: Side,
+    tick: u32,
+}
+
+impl Usual<'_> {
+    /// Whether the connection is the one that is named, has exactly these of the flags that are looked
+    /// at and this state, and the reference this bit of ct_state. Within a generation, the other bits
+    /// stay.
+    #[inline(always)]
+    fn is(
+        &self,
+        reference: Reference,
+        flags: Flags,
+        of: Flags,
+        state: State,
+        bit: CtState,
+    ) -> bool {
+        self.control.is_exactly(reference.0 as u32, flags, of, state) & reference.is_for(bit)
+    }
+}
+
 /// Counts a packet of a direction.
 #[inline(always)]
 fn count(line: &Line, length: u32) {
@@ -190,4 +296,154 @@ fn count(line: &Line, length: u32) {
     };
     add(word::PACKETS, 1);
     add(word::BYTES, length.into());
+}
+
+#[cfg(all(test, not(feature = "loom")))]
+mod tests {
+    use proptest::prelude::*;
+    use types::TcpFlags;
+
+    use super::*;
+    use crate::ct_state::Handle;
+    use crate::entry::mark;
+    use crate::table::Settings;
+
+    /// All words of the only connection.
+    fn words(table: &Connections) -> [[u64; 8]; 2] {
+        let entry = &table.entries[0];
+        entry
+            .lines
+            .each_ref()
+            .map(|line| line.0.each_ref().map(|word| word.load(Ordering::Relaxed)))
+    }
+
+    fn set(table: &Connections, words: [[u64; 8]; 2]) {
+        for (line, words) in table.entries[0].lines.iter().zip(words) {
+            for (place, word) in line.0.iter().zip(words) {
+                place.store(word, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// What a side has said: not much is wrong with most.
+    fn side() -> impl Strategy<Value = Side> {
+        let marks = prop_oneof![
+            8 => Just(mark::SENT | mark::ACKNOWLEDGED | mark::SCALES),
+            1 => Just(mark::SENT),
+            1 => Just(0),
+        ];
+        let numbers = (0u32..400, 0u32..400, 0u32..400, 0u32..400);
+        (numbers, marks, 0u64..15, 0u64..4000).prop_map(|(numbers, marks, scale, tick)| {
+            let (end, acknowledged, window, most) = numbers;
+            Side {
+                seen: tick << 32 | marks | scale,
+                sent: u64::from(end.wrapping_sub(200)) << 32
+                    | u64::from(acknowledged.wrapping_sub(200)),
+                window: u64::from(window) << 32 | u64::from(most),
+            }
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        /// What is said of a usual packet, and what is written for it, is what is said and written for
+        /// any packet.
+        #[test]
+        fn a_usual_packet_is_a_packet(
+            (own, peer) in (side(), side()),
+            state in prop_oneof![
+                Just(State::Established), Just(State::Established), Just(State::UdpStream),
+                Just(State::UdpUnreplied), proptest::sample::select(State::ALL),
+            ],
+            (flags, earlier) in (0u16..1 << 13, any::<bool>()),
+            (likely, is_reply, is_invalid) in (0..4, any::<bool>(), 0..8),
+            (is_tcp, kind, window, sacked) in (any::<bool>(), 0usize..8, any::<u16>(), 0u32..300),
+            (sequence, acknowledgment, length) in (0u32..400, 0u32..400, 0u32..200),
+            (tick, accounting, generation) in (0u64..8000, any::<bool>(), 1u32..3),
+        ) {
+            let settings = Settings { connections: 1, accounting, ..Settings::default() };
+            let table = Connections::new(&settings, [1, 2], Time(0)).unwrap();
+            let usual = Flags::LIVE.with(Flags::REPLIED).with(Flags::ASSURED);
+            let flags = match likely {
+                0 => Flags(flags),
+                1 => usual.with(Flags(flags & (Flags::SNAT.0 | Flags::EXPECTED.0))),
+                2 => Flags::LIVE,
+                _ => usual,
+            };
+            let control = Control::new(1, 0, flags, state);
+            // Of this or of an earlier moment of the same connection.
+            let then = if earlier { Flags(flags.0 & !Flags::REPLIED.0) } else { flags };
+            let direction = if is_reply { Direction::Reply } else { Direction::Original };
+            let said = match is_invalid {
+                0 => CtState::INVALID,
+                _ => Control::new(1, 0, then, state).ct_state(direction),
+            };
+            let named = Named::Connection(Handle { index: 0, generation }, direction, said);
+            let reference = Reference::new(named);
+            let mut before = [[0; 8]; 2];
+            for (at, side) in [(direction, own), (direction.opposite(), peer)] {
+                before[at.at()][1..4].copy_from_slice(&[side.seen, side.sent, side.window]);
+            }
+            before[0][word::CONTROL] = control.0;
+            set(&table, before);
+            let kinds = ["A", "A", "A", "PA", "FA", "S", "R", "UA"];
+            let bit = |letter| match letter {
+                'A' => TcpFlags::ACK.0, 'P' => TcpFlags::PSH.0, 'F' => TcpFlags::FIN.0,
+                'S' => TcpFlags::SYN.0, 'R' => TcpFlags::RST.0, _ => TcpFlags::URG.0,
+            };
+            let segment = Segment {
+                sequence: sequence.wrapping_sub(200),
+                acknowledgment: acknowledgment.wrapping_sub(200),
+                window,
+                flags: TcpFlags(kinds[kind].chars().fold(0, |all, letter| all | bit(letter))),
+                length,
+                scale: None,
+                sacked: if sacked < 100 { sacked } else { 0 },
+            };
+            let now = Time(tick << crate::timeout::TICK_BITS);
+            let usual = match is_tcp {
+                true => table.hit_segment(reference, &segment, 100, now),
+                false => table.hit_datagram(reference, 100, now),
+            };
+            let after = words(&table);
+            set(&table, before);
+            let packet = if is_tcp { Packet::Tcp(segment) } else { Packet::Datagram };
+            let full = table.hit(reference, &packet, 100, now);
+            match usual {
+                None => prop_assert_eq!(after, before),
+                Some(usual) => {
+                    prop_assert_eq!(usual, full);
+                    prop_assert_eq!(after, words(&table));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn most_packets_are_usual() {
+        let settings = Settings { connections: 1, ..Settings::default() };
+        let table = Connections::new(&settings, [1, 2], Time(0)).unwrap();
+        let flags = Flags::LIVE.with(Flags::REPLIED).with(Flags::ASSURED);
+        let handle = Handle { index: 0, generation: 1 };
+        let is_usual = |state, packet: Option<Segment>| {
+            let control = Control::new(1, 0, flags, state);
+            let heard = mark::SENT | mark::ACKNOWLEDGED;
+            let line = [control.0, heard, 5 << 32 | 5, 100 << 32 | 100, 0, 0, 0, 0];
+            set(&table, [line; 2]);
+            let said = control.ct_state(Direction::Original);
+            let reference = Reference::new(Named::Connection(handle, Direction::Original, said));
+            match packet {
+                Some(segment) => table.hit_segment(reference, &segment, 100, Time(0)),
+                None => table.hit_datagram(reference, 100, Time(0)),
+            }
+            .is_some()
+        };
+        let segment =
+            Segment { sequence: 5, acknowledgment: 5, flags: TcpFlags::ACK, ..Segment::default() };
+        assert!(is_usual(State::Established, Some(segment)));
+        assert!(is_usual(State::UdpStream, None));
+        assert!(!is_usual(State::FinWait, Some(segment)));
+        assert!(!is_usual(State::UdpReplied, None));
+    }
 }

@@ -59,55 +59,66 @@ const MOST_SCALE: u8 = 14;
 
 impl Segment {
     /// Reads a segment. `None` if its header is malformed.
-    #[inline]
+    #[inline(always)]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let header = wire::tcp::Header::parse(bytes)?;
         let end = usize::from(header.header_length);
-        let mut segment = Self {
+        let options = &bytes[wire::tcp::HEADER_LENGTH..end];
+        let has_timestamp_alone = options.len() == 12
+            && options.first_chunk().is_some_and(|word| u32::from_be_bytes(*word) == TIMESTAMP);
+        let Options { scale, sacked } = match options.is_empty() || has_timestamp_alone {
+            true => Options::default(),
+            false => Options::parse(options, header.flags, header.acknowledgment)?,
+        };
+        Some(Self {
             sequence: header.sequence,
             acknowledgment: header.acknowledgment,
             window: header.window,
             flags: header.flags,
             length: (bytes.len() - end) as u32,
-            scale: None,
-            sacked: 0,
-        };
-        let options = &bytes[wire::tcp::HEADER_LENGTH..end];
-        let has_timestamp_alone = options.len() == 12
-            && options.first_chunk().is_some_and(|word| u32::from_be_bytes(*word) == TIMESTAMP);
-        if !options.is_empty() && !has_timestamp_alone {
-            segment.read_options(options)?;
-        }
-        Some(segment)
+            scale,
+            sacked,
+        })
     }
+}
 
+/// What a segment's options say: see [`Segment`].
+#[derive(Default)]
+struct Options {
+    scale: Option<u8>,
+    sacked: u32,
+}
+
+impl Options {
     /// `None` if an option reaches beyond the header.
-    fn read_options(&mut self, mut options: &[u8]) -> Option<()> {
+    #[inline(never)]
+    fn parse(mut options: &[u8], flags: TcpFlags, acknowledgment: u32) -> Option<Self> {
+        let mut read = Self::default();
         while let [kind, rest @ ..] = options {
             match kind {
-                0 => return Some(()),
+                0 => break,
                 1 => options = rest,
                 _ => {
                     let length = usize::from(*rest.first()?);
                     let value = options.get(2..length)?;
                     match (kind, value) {
-                        (3, [shift]) if self.flags.contains(TcpFlags::SYN) => {
-                            self.scale = Some((*shift).min(MOST_SCALE));
+                        (3, [shift]) if flags.contains(TcpFlags::SYN) => {
+                            read.scale = Some((*shift).min(MOST_SCALE));
                         }
-                        (5, blocks) => self.read_sack(blocks),
+                        (5, blocks) => read.read_sack(blocks, acknowledgment),
                         _ => {}
                     }
                     options = &options[length..];
                 }
             }
         }
-        Some(())
+        Some(read)
     }
 
-    fn read_sack(&mut self, blocks: &[u8]) {
+    fn read_sack(&mut self, blocks: &[u8], acknowledgment: u32) {
         for block in blocks.as_chunks::<8>().0 {
             let right = u32::from_be_bytes([block[4], block[5], block[6], block[7]]);
-            let beyond = right.wrapping_sub(self.acknowledgment);
+            let beyond = right.wrapping_sub(acknowledgment);
             // A block below the acknowledgment is a duplicate SACK (RFC 2883).
             if beyond as i32 > 0 {
                 self.sacked = self.sacked.max(beyond);

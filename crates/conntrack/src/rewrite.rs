@@ -86,6 +86,11 @@ impl Translation {
         Self { tuple, addresses_delta, upper_delta, is_source }
     }
 
+    /// Whether it changes no checksum of the upper layer, as the translation of prefixes (RFC 6296).
+    pub const fn is_neutral(&self) -> bool {
+        matches!(self.upper_delta, 0 | 0xffff)
+    }
+
     /// Translates an IP packet whose upper-layer header begins at `upper`. `has_ports` is false for
     /// a later fragment: then the addresses alone are translated, as the first one has the ports
     /// and the checksum of all.
@@ -137,7 +142,7 @@ impl Translation {
     }
 
     /// Writes the ports of a whole SCTP packet, and the checksum, which is no sum, if they are others
-    /// than before.
+    /// than before. A packet whose checksum was wrong keeps a wrong one.
     #[cold]
     fn write_sctp(&self, packet: &mut [u8], upper: usize) {
         let length = |at: usize| match packet.get(at..at + 2) {
@@ -150,9 +155,9 @@ impl Translation {
         };
         let Some(segment) = packet.get_mut(upper..end) else { return };
         let before = segment.first_chunk::<4>().copied();
-        self.write_upper(segment, &self.tuple);
-        if segment.first_chunk::<4>().copied() != before {
-            wire::sctp::complete(segment);
+        let ports = u32::from(self.tuple.source) << 16 | u32::from(self.tuple.destination);
+        if before != Some(ports.to_be_bytes()) {
+            wire::sctp::rewrite(segment, |segment| self.write_upper(segment, &self.tuple));
         }
     }
 

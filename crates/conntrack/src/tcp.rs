@@ -73,7 +73,7 @@ pub(crate) fn open(segment: &Segment, pick_up: bool) -> Option<(State, Flags, Si
     match Kind::of(segment.flags)? {
         Kind::Syn => Some((State::SynSent, Flags::default(), offer(segment))),
         Kind::Ack if pick_up => {
-            let own = sent(Side::default(), Side::default(), segment, false);
+            let own = sent::<false>(Side::default(), Side::default(), segment, false);
             Some((State::Established, Flags::LIBERAL, own))
         }
         _ => None,
@@ -257,7 +257,7 @@ fn data(
             _ => Outcome::Invalid,
         };
     }
-    if !flags.has(Flags::LIBERAL) && !is_in_window(&own, &peer, segment) {
+    if !flags.has(Flags::LIBERAL) && !is_in_window::<false>(&own, &peer, segment) {
         return match !is_fin && is_sent_again(&own, &peer, segment) {
             true => Outcome::Pass,
             false => Outcome::Invalid,
@@ -267,7 +267,7 @@ fn data(
     if is_fin && own.has(mark::SENT) && before(segment.end(), own.end()) {
         return Outcome::Invalid;
     }
-    let next = sent(own, peer, segment, state == State::SynRecv);
+    let next = sent::<false>(own, peer, segment, state == State::SynRecv);
     if state == State::Established && !is_fin && flags.has(Flags::ASSURED) {
         // The usual case.
         return Outcome::Update(control, next);
@@ -317,18 +317,36 @@ fn is_handshake(direction: Direction, flags: Flags, own: &Side, peer: &Side) -> 
     is_covered && is_answered && (direction == Direction::Original || flags.has(Flags::CROSSED))
 }
 
-/// Whether a segment is one that its sender may send: within the window that the receiver has
-/// offered, no older than a window, and acknowledging nothing that was not sent.
+/// What [`judge`] says in the usual case, if it is that: an established connection of which both sides
+/// have been heard, and a segment within the window that neither opens nor ends anything. The
+/// connection stays in its state, and these are the sender's words then.
 #[inline(always)]
-fn is_in_window(own: &Side, peer: &Side, segment: &Segment) -> bool {
-    let is_sent_allowed = !peer.has(mark::ACKNOWLEDGED) | !before(peer.edge(), segment.sequence);
+pub(crate) fn usual(own: Side, peer: Side, segment: &Segment) -> Option<Side> {
+    const KIND: u8 = TcpFlags::FIN.0 | TcpFlags::SYN.0 | TcpFlags::RST.0 | TcpFlags::ACK.0;
+    let is_known = own.seen & peer.seen & HEARD == HEARD;
+    let is_ack = segment.flags.0 & KIND == TcpFlags::ACK.0;
+    (is_known & is_ack && is_in_window::<true>(&own, &peer, segment))
+        .then(|| sent::<true>(own, peer, segment, false))
+}
+
+/// The marks of a side that has sent and acknowledged something.
+const HEARD: u64 = mark::SENT | mark::ACKNOWLEDGED;
+
+/// Whether a segment is one that its sender may send: within the window that the receiver has
+/// offered, no older than a window, and acknowledging nothing that was not sent. With `HEARD`, both
+/// sides have that mark.
+#[inline(always)]
+fn is_in_window<const HEARD: bool>(own: &Side, peer: &Side, segment: &Segment) -> bool {
+    let has = |side: &Side, mark| HEARD || side.has(mark);
+    let is_sent_allowed = !has(peer, mark::ACKNOWLEDGED) | !before(peer.edge(), segment.sequence);
     let oldest = own.end().wrapping_sub(peer.most_window());
-    let is_recent = !(own.has(mark::SENT) & peer.has(mark::SENT)) | !before(segment.end(), oldest);
+    let is_both = has(own, mark::SENT) & has(peer, mark::SENT);
+    let is_recent = !is_both | !before(segment.end(), oldest);
     let newest = segment.acknowledgment.wrapping_add(segment.sacked);
-    let is_of_something = !peer.has(mark::SENT) | !before(peer.end(), newest);
+    let is_of_something = !has(peer, mark::SENT) | !before(peer.end(), newest);
     let reach = oldest_acknowledged(own);
     let is_acknowledging_recent =
-        !peer.has(mark::SENT) | !before(segment.acknowledgment, peer.end().wrapping_sub(reach));
+        !has(peer, mark::SENT) | !before(segment.acknowledgment, peer.end().wrapping_sub(reach));
     is_sent_allowed & is_recent & is_of_something & is_acknowledging_recent
 }
 
@@ -352,9 +370,9 @@ fn oldest_acknowledged(own: &Side) -> u32 {
 }
 
 /// The sender's words after a segment with ACK. While the connection opens, data is counted to what
-/// came with the SYN.
+/// came with the SYN. With `HEARD`, both sides have that mark.
 #[inline(always)]
-fn sent(own: Side, peer: Side, segment: &Segment, is_opening: bool) -> Side {
+fn sent<const HEARD: bool>(own: Side, peer: Side, segment: &Segment, is_opening: bool) -> Side {
     let scales = own.has(mark::SCALES) & peer.has(mark::SCALES);
     let scale = if scales { own.scale() } else { 0 };
     let window = u32::from(segment.window) << scale;
@@ -363,8 +381,8 @@ fn sent(own: Side, peer: Side, segment: &Segment, is_opening: bool) -> Side {
         true => old,
         false => new,
     };
-    let new_end = latest(own.has(mark::SENT), own.end(), end);
-    let known = own.has(mark::ACKNOWLEDGED);
+    let new_end = latest(HEARD || own.has(mark::SENT), own.end(), end);
+    let known = HEARD || own.has(mark::ACKNOWLEDGED);
     let acknowledged = latest(known, own.acknowledged(), acknowledgment);
     // A closed window may be probed by one byte (RFC 9293 section 3.8.6.1).
     let edge = acknowledgment.wrapping_add(window.max(1));

@@ -125,6 +125,9 @@ pub(crate) fn route(spec: &RouteSpec) -> String {
     if spec.metric != 0 {
         let _ = write!(text, " metric {}", spec.metric);
     }
+    if let Some(protocol) = spec.protocol {
+        let _ = write!(text, " proto {protocol}");
+    }
     text = match spec.table {
         Some(table) => format!("{text} table {table}"),
         None => in_vrf(text, &spec.vrf),

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod command;
 pub mod config;
 pub mod connections;
 mod conntrack_settings;
@@ -22,14 +23,15 @@ pub mod render;
 mod settings;
 mod wipe;
 
+pub use command::{command, commands};
 pub use config::{Config, Diagnostic, Diagnostics, ReadKeys, Written, load, load_with_keys};
 pub use conntrack_settings::ConntrackSettings;
 pub use model::{
-    Boundary, Changes, Control, OpenedPort, Plan, Reservation, Restored, SECRET_LENGTH,
-    SeenInterface, SequenceRecord, VrfCounts, links,
+    Boundary, Changes, Control, ObjectChange, OpenedPort, Plan, Reservation, Restored,
+    SECRET_LENGTH, SaEvent, SaEventKind, SeenInterface, SequenceRecord, VrfCounts, links,
 };
 pub use settings::{
-    CacheSettings, GatewaySettings, Idle, IpsecSettings, MetricsSettings, PortKind, PortSettings,
-    Seccomp, StateDirectory,
+    AuditLog, CacheSettings, GatewaySettings, Idle, IpsecSettings, MetricsSettings, PortKind,
+    PortSettings, Seccomp, StateDirectory,
 };
 pub use wipe::wipe_stack;

@@ -38,6 +38,8 @@ pub struct GatewaySettings {
     pub allow_sequence_reuse: bool,
     /// Who may read what is counted.
     pub metrics: MetricsSettings,
+    /// Where it is written who changed what.
+    pub audit: AuditLog,
     /// How packets are decided.
     pub ipsec: IpsecSettings,
 }
@@ -179,7 +181,39 @@ impl GatewaySettings {
         note("keep-keys", self.keep_keys.to_string(), wanted.keep_keys.to_string());
         let metrics = self.metrics.changes_to(&wanted.metrics);
         changes.extend(metrics.into_iter().map(|text| ("metrics", text)));
+        if self.audit != wanted.audit {
+            changes.push(("audit", format!("log {} -> {}", self.audit, wanted.audit)));
+        }
         changes
+    }
+}
+
+/// Where it is written who changed what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AuditLog {
+    /// In the journal if standard error is connected to it, otherwise on standard error.
+    #[default]
+    Usual,
+    /// On standard error.
+    Stderr,
+    /// In the journal of systemd.
+    Journal,
+    /// Nowhere.
+    Off,
+    /// In this file.
+    File(PathBuf),
+}
+
+/// As the key `log` has it.
+impl fmt::Display for AuditLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usual => f.write_str("auto"),
+            Self::Stderr => f.write_str("stderr"),
+            Self::Journal => f.write_str("journal"),
+            Self::Off => f.write_str("off"),
+            Self::File(path) => path.display().fmt(f),
+        }
     }
 }
 
@@ -230,6 +264,7 @@ impl Default for GatewaySettings {
             seccomp: Seccomp::On,
             allow_sequence_reuse: false,
             metrics: MetricsSettings::default(),
+            audit: AuditLog::default(),
             ipsec: IpsecSettings::default(),
         }
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
-use crate::verbs;
+use crate::{ip_options, verbs};
 use runtime::exit::Exit;
 use runtime::log::LogWriter;
 
@@ -112,6 +112,7 @@ pub(crate) enum Command {
     Conntrack(Box<verbs::conntrack::Conntrack>),
     Tap(verbs::tap::Tap),
     Trace(verbs::trace::Trace),
+    Monitor(verbs::monitor::Monitor),
     Batch(verbs::batch::Batch),
     Explain(verbs::explain::Explain),
     Shell(verbs::shell::Shell),
@@ -153,6 +154,7 @@ impl Command {
             Self::Conntrack(verb) => verb.run(global),
             Self::Tap(verb) => verb.run(global),
             Self::Trace(verb) => verb.run(global),
+            Self::Monitor(verb) => verb.run(global),
             Self::Batch(verb) => verb.run(global),
             Self::Explain(verb) => verb.run(global),
             Self::Shell(verb) => verb.run(global),
@@ -173,7 +175,9 @@ impl Cli {
     /// What the process was called with. Ends it if that cannot be understood, or help was asked
     /// for.
     pub(crate) fn from_command_line() -> Self {
-        let words = words(std::env::args_os());
+        let words = ip_options::words(std::env::args_os()).unwrap_or_else(|refusal| {
+            Self::command().error(ErrorKind::InvalidSubcommand, refusal).exit()
+        });
         // Options after `bench` belong to another program and are not read here.
         if let Some(arguments) = verbs::bench::arguments(&words) {
             return Self { global: Global::default(), command: Command::Bench(arguments) };
@@ -228,36 +232,6 @@ pub(crate) fn refuses_colour() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
-/// The words of a command line, with iproute2's `-force` as the option that it is of `batch`, and
-/// its options in front of the verb, such as `-br`, as those that they are of the verb.
-pub(crate) fn words(all: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let all: Vec<_> = all.collect();
-    // Behind it stands a line as it is written.
-    if all.get(1).is_some_and(|word| word == "complete") {
-        return all;
-    }
-    let is_verb = |word: &OsString| word.to_str().is_some_and(verbs::words::is_verb);
-    // The value of --socket may be the name of a verb.
-    let is_value = |at: usize| at > 0 && all[at - 1] == "--socket";
-    let verb = (1..all.len()).find(|&at| !is_value(at) && is_verb(&all[at]));
-    let (mut words, mut moved) = (Vec::new(), Vec::new());
-    for (at, word) in all.iter().enumerate() {
-        let option = word.to_str().and_then(verbs::words::show_option);
-        match option.filter(|_| verb.is_some() && !is_value(at)) {
-            Some(option) if verb.is_some_and(|verb| at < verb) => moved.push(option.into()),
-            Some(option) => words.push(option.into()),
-            None if word == "-force" && words.iter().any(|before| before == "batch") => {
-                words.push("--force".into());
-            }
-            None => words.push(word.clone()),
-        }
-        if Some(at) == verb {
-            words.append(&mut moved);
-        }
-    }
-    words
-}
-
 /// iproute2's option of the verb `batch`, with its abbreviations.
 fn is_batch_option(word: &OsStr) -> bool {
     ["-b", "-ba", "-bat", "-batc", "-batch", "--batch"].iter().any(|option| word == *option)
@@ -293,23 +267,5 @@ mod tests {
             let cli = Cli::try_parse_from(line.split(' ')).expect(line);
             assert!(cli.global.json, "{line}");
         }
-    }
-
-    #[test]
-    fn force_may_be_said_as_iproute2_says_it() {
-        let read = |line: &str| words(line.split(' ').map(OsString::from));
-        assert_eq!(read("hitpath batch -force x"), ["hitpath", "batch", "--force", "x"]);
-        assert_eq!(read("hitpath -j batch x -force"), ["hitpath", "-j", "batch", "x", "--force"]);
-        assert_eq!(read("hitpath show -force"), ["hitpath", "show", "-force"]);
-        assert_eq!(read("hitpath -s -br link"), ["hitpath", "link", "--statistics", "--brief"]);
-        assert_eq!(read("hitpath route -6 show"), ["hitpath", "route", "-6", "show"]);
-        assert_eq!(read("hitpath -s show ports"), ["hitpath", "-s", "show", "ports"]);
-        assert_eq!(
-            read("hitpath --socket link -d vrf"),
-            "hitpath --socket link vrf --details".split(' ').collect::<Vec<_>>()
-        );
-        let cli = Cli::try_parse_from(read("hitpath batch -force x")).unwrap();
-        assert!(matches!(cli.command, Command::Batch(_)));
-        assert!(Cli::try_parse_from(read("hitpath batch --atomic --force x")).is_err());
     }
 }

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use api::{Refusal, Reply, Request};
+use api::{LinkFilter, LinkView, Refusal, Reply, Request};
 use zeroize::Zeroizing;
 
 use crate::exit::Unreachable;
@@ -73,6 +73,26 @@ pub(crate) fn ask_within(
     match told.recv_timeout(limit) {
         Ok(reply) => reply,
         Err(_) => bail!("the daemon at {} did not answer within {limit:?}", socket.display()),
+    }
+}
+
+/// The links of an answer with addresses, above which iproute2 shows them; none of other answers.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn links_of(
+    socket: &Path,
+    request: &Request,
+    reply: &Reply,
+) -> anyhow::Result<Vec<LinkView>> {
+    let (Request::AddressList(filter), Reply::Addresses(_)) = (request, reply) else {
+        return Ok(Vec::new());
+    };
+    let links =
+        LinkFilter { port: filter.port.clone(), vrf: filter.vrf.clone(), ..LinkFilter::default() };
+    match ask(socket, &Request::LinkList(links))? {
+        Reply::Links(links) => Ok(links),
+        other => Err(unexpected(&other)),
     }
 }
 

@@ -11,6 +11,7 @@ mod demo;
 mod exit;
 mod explain;
 mod gateway;
+mod ip_options;
 mod kernel;
 mod metrics;
 mod replay;

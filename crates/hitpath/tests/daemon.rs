@@ -80,7 +80,7 @@ fn commands_in_iproute2s_words_change_the_tables() {
     let refused = daemon.line("route add 10.9.0.0/16 via 192.0.2.9").with(1);
     assert!(refused.err.contains("10.9.0.0/16"), "{}", refused.err);
     daemon.line("neigh add 192.0.2.9 lladdr 02:00:00:00:00:09 dev wan").with(0);
-    assert_eq!(daemon.json("n show")[0]["mac"], "02:00:00:00:00:09");
+    assert_eq!(daemon.json("n show")[0]["lladdr"], "02:00:00:00:00:09");
     let explained =
         daemon.run(&["explain", "udp 203.0.113.1:1 > 203.0.113.2:2 in host"]).with(0).out;
     assert!(explained.contains("outcome"), "{explained}");

@@ -26,7 +26,9 @@ use tables::{
     VlanId, VlanTag,
 };
 use wire::ethernet::{self, EtherType};
-use wire::{IpPrefix, Mac, PortId, Protocol, VrfId, ipv4, ipv6};
+use wire::{
+    Addresses, IpPrefix, Mac, PortId, Protocol, TcpFlags, VrfId, checksum, ipv4, ipv6, tcp,
+};
 
 const IN: PortId = PortId(0);
 const OUT: PortId = PortId(1);
@@ -64,12 +66,14 @@ enum Tracking {
     On,
     /// And their sources are translated.
     Nat,
+    /// Of TCP: segments whose sequence numbers go on, of connections that were opened before.
+    Tcp,
 }
 
 /// VLANs of one VLAN, where frames have two tags.
 const INNER: u16 = 64;
 
-const WAYS: [Way; 19] = [
+const WAYS: [Way; 20] = [
     way("forward-ipv4", false, 0, CacheMode::Off, false),
     Way { next_hops: 8, ..way("multipath-ipv4", false, 0, CacheMode::Off, false) },
     way("forward-ipv6", true, 0, CacheMode::Off, false),
@@ -89,6 +93,7 @@ const WAYS: [Way; 19] = [
         ..way("hit-4000-qinq", false, 1000, CacheMode::On, false)
     },
     Way { tracking: Tracking::On, ..way("connection-udp", false, 0, CacheMode::On, false) },
+    Way { tracking: Tracking::Tcp, ..way("connection-tcp", false, 0, CacheMode::On, false) },
     Way { tracking: Tracking::On, ..way("open-udp", false, 0, CacheMode::On, true) },
     Way { tracking: Tracking::Nat, ..way("open-nat-udp", false, 0, CacheMode::On, true) },
     Way { rules: 10, ..way("filter-10", false, 0, CacheMode::Off, false) },
@@ -115,6 +120,9 @@ fn main() {
         .find(|way| way.name == wanted)
         .expect("one of the names that are listed without arguments");
     let mut rig = Rig::new(way);
+    if way.tracking == Tracking::Tcp {
+        rig.open_connections();
+    }
     for _ in 0..ROUNDS {
         rig.fill();
         rig.worker.poll(Time(0)).expect("a memory port is never lost");
@@ -144,6 +152,7 @@ struct Rig {
     flows: u32,
     vlans: u16,
     stacked: bool,
+    is_tcp: bool,
     next: u32,
     sent: u64,
 }
@@ -178,6 +187,7 @@ impl Rig {
             flows: way.flows,
             vlans: way.vlans,
             stacked: way.stacked,
+            is_tcp: way.tracking == Tracking::Tcp,
             next: 0,
             sent: 0,
         }
@@ -187,7 +197,10 @@ impl Rig {
         for _ in 0..BATCH {
             let flow = if self.flood { self.next } else { self.next % self.flows };
             self.next += 1;
-            let mut bytes = frame(self.v6, flow);
+            let mut bytes = match self.is_tcp {
+                true => segment(flow, Segment::Data(self.next / self.flows)),
+                false => frame(self.v6, flow),
+            };
             if self.vlans > 0 {
                 let vlan = flow as u16 % self.vlans;
                 let number = if self.stacked { vlan % INNER } else { vlan };
@@ -199,6 +212,19 @@ impl Rig {
                 }
             }
             assert!(self.input.push(&bytes));
+        }
+    }
+
+    /// The handshake of every connection.
+    fn open_connections(&mut self) {
+        for flow in 0..self.flows {
+            for part in [Segment::Syn, Segment::SynAck, Segment::Data(0)] {
+                let port = if part == Segment::SynAck { &mut self.out } else { &mut self.input };
+                assert!(port.push(&segment(flow, part)));
+                self.worker.poll(Time(0)).expect("a memory port is never lost");
+                let port = if part == Segment::SynAck { &mut self.input } else { &mut self.out };
+                assert!(port.pop_with(|_| ()).is_some(), "{part:?}");
+            }
         }
     }
 
@@ -279,6 +305,12 @@ fn tables(way: &Way) -> Tables {
         tables
             .set_route(VrfId::MAIN, prefix(to), RouteSpec::Via { port: OUT, address: next_hop })
             .expect("a route");
+    }
+    if way.tracking == Tracking::Tcp {
+        let address = Ipv4Addr::new(10, 0, 0, 2).into();
+        tables.set_neighbour(IN, address, STATION).expect("a neighbour");
+        let back = RouteSpec::Via { port: IN, address };
+        tables.set_route(VrfId::MAIN, prefix("10.128.0.0/9"), back).expect("a route");
     }
     if way.next_hops > 1 {
         let members = (0..way.next_hops).map(|number| {
@@ -402,6 +434,65 @@ fn add_rule(tables: &mut Tables, preference: u32, is_for_all: bool) {
     let action = FilterAction { verdict, reject_with, set_mark, log: false };
     let spec = FilterSpec { place, preference, selects, action };
     tables.set_filter_rule(spec).expect("a rule");
+}
+
+/// A segment of a TCP connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Segment {
+    Syn,
+    /// From the other side.
+    SynAck,
+    /// The segment of this number behind the handshake.
+    Data(u32),
+}
+
+/// A frame of 64 bytes, or of more if it opens a connection, with a segment of TCP.
+fn segment(flow: u32, part: Segment) -> Vec<u8> {
+    const DATA: u32 = 6;
+    let [_, b, c, d] = flow.wrapping_mul(0x9e37_79b1).to_be_bytes();
+    let ends = (Ipv4Addr::new(10, 128 | b, c, d), Ipv4Addr::new(198, 18, c, d));
+    let ports = (u16::from_be_bytes([c, d]), 443);
+    let (ends, ports, at) = match part {
+        Segment::SynAck => ((ends.1, ends.0), (ports.1, ports.0), (OUT, "out")),
+        _ => (ends, ports, (IN, "in")),
+    };
+    let (flags, sequence, acknowledgment) = match part {
+        Segment::Syn => (TcpFlags::SYN.0, 0, 0),
+        Segment::SynAck => (TcpFlags::SYN.0 | TcpFlags::ACK.0, 0, 1),
+        Segment::Data(number) => (TcpFlags::ACK.0, 1 + number * DATA, 1),
+    };
+    // A window scale, and no operation.
+    let rest: &[u8] = match part {
+        Segment::Data(_) => &[0; DATA as usize],
+        _ => &[3, 3, 14, 1],
+    };
+    let header = tcp::Header {
+        source: ports.0,
+        destination: ports.1,
+        sequence,
+        acknowledgment,
+        header_length: if matches!(part, Segment::Data(_)) { 20 } else { 24 },
+        flags: TcpFlags(flags),
+        window: u16::MAX,
+        ..tcp::Header::default()
+    };
+    let mut upper = header.to_bytes().to_vec();
+    upper.extend(rest);
+    let addresses = Addresses::V4 { source: ends.0, destination: ends.1 };
+    let sum = checksum::upper(&addresses, Protocol::TCP, &upper);
+    upper[16..18].copy_from_slice(&sum.to_be_bytes());
+    let header = ipv4::Header {
+        total_length: 20 + upper.len() as u16,
+        protocol: Protocol::TCP,
+        source: ends.0,
+        destination: ends.1,
+        ..ipv4::Header::default()
+    };
+    let destination = MemoryOptions::ethernet(at.1, at.0).mac;
+    let ethernet = ethernet::Header { destination, source: STATION, ether_type: EtherType::IPV4 };
+    let mut frame = [&ethernet.to_bytes()[..], &header.to_bytes(), &upper].concat();
+    frame.resize(frame.len().max(64), 0);
+    frame
 }
 
 /// A frame of 64 bytes with UDP.

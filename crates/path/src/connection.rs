@@ -1,6 +1,9 @@
 //! Connections as decide and apply see them: what is read of a packet, what a decision may ask for.
 
-use conntrack::{Expectation, Handle, New, Packet, Role, Tuple};
+use conntrack::{
+    Connections, Expectation, Handle, Hit, New, Packet, Reference, Role, Segment, Tuple,
+};
+use packet::Time;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use pipeline::NatNew;
@@ -15,7 +18,7 @@ pub(crate) fn read(packet: &[u8], facts: Facts, key: &FlowKey) -> Packet {
 }
 
 /// The same, of a packet whose addresses sum to this, in 32 bits each.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn read_words(
     packet: &[u8],
     facts: Facts,
@@ -26,16 +29,41 @@ pub(crate) fn read_words(
     let bytes = packet.get(places).unwrap_or_default();
     let pseudo = || addresses + u64::from(protocol.0) + bytes.len() as u64;
     let is_right = match protocol {
-        Protocol::TCP | Protocol::ICMPV6 => checksum::sum_with(bytes, pseudo()) == 0xffff,
+        Protocol::TCP | Protocol::ICMPV6 => checksum::is_right_with(bytes, pseudo()),
         Protocol::UDP => is_right_datagram(bytes, pseudo(), facts.is(Facts::V6)),
         Protocol::UDP_LITE => is_right_udp_lite(bytes, pseudo()),
-        Protocol::ICMP => checksum::sum(bytes) == 0xffff,
+        Protocol::ICMP => checksum::is_right_with(bytes, 0),
         Protocol::SCTP => wire::sctp::is_right(bytes),
         _ => true,
     };
     match is_right {
         true => Packet::parse(protocol, bytes),
         false => Packet::Malformed,
+    }
+}
+
+/// Holds a decision for a connection against a packet as [`Connections::hit`] does, if the packet is a
+/// usual one. `None` if it is to be read and held against it in full.
+#[inline(always)]
+pub(crate) fn hit_usual(
+    connections: &Connections,
+    reference: Reference,
+    packet: &[u8],
+    facts: Facts,
+    (addresses, protocol): (u64, Protocol),
+    now: Time,
+) -> Option<Hit> {
+    let length = facts.total_length();
+    let bytes = packet.get(usize::from(facts.upper_offset())..usize::from(length))?;
+    let pseudo = addresses + u64::from(protocol.0) + bytes.len() as u64;
+    match protocol {
+        Protocol::TCP if checksum::is_right_with(bytes, pseudo) => {
+            connections.hit_segment(reference, &Segment::parse(bytes)?, length.into(), now)
+        }
+        Protocol::UDP if is_right_datagram(bytes, pseudo, facts.is(Facts::V6)) => {
+            connections.hit_datagram(reference, length.into(), now)
+        }
+        _ => None,
     }
 }
 
@@ -51,7 +79,7 @@ fn is_right_datagram(bytes: &[u8], pseudo: u64, is_v6: bool) -> bool {
     // None (RFC 768).
     let has_none = first | second == 0 && !is_v6;
     let pseudo = pseudo - (bytes.len() - length) as u64;
-    has_none || checksum::sum_with(datagram, pseudo) == 0xffff
+    has_none || checksum::is_right_with(datagram, pseudo)
 }
 
 /// Whether a datagram of UDP-Lite covers itself as RFC 3828 section 3.1 asks for, and has the right
@@ -64,7 +92,7 @@ fn is_right_udp_lite(bytes: &[u8], pseudo: u64) -> bool {
         covered => bytes.get(..usize::from(covered)).filter(|covered| covered.len() >= 8),
     };
     let has_one = first | second != 0;
-    has_one && covered.is_some_and(|covered| checksum::sum_with(covered, pseudo) == 0xffff)
+    has_one && covered.is_some_and(|covered| checksum::is_right_with(covered, pseudo))
 }
 
 /// The tuple that a whole packet's connection is looked up by, if it can have one.

@@ -1,10 +1,13 @@
 //! What a flow does to a packet.
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use types::{PacketFields, PortId, RejectWith};
+use conntrack::nat::{Nptv6, Nptv6Error};
+use thiserror::Error;
+use types::{IpPrefix, PacketFields, PortId, RejectWith};
 
-use crate::ct::{Ct, Zone};
+use crate::ct::{Ct, NatEnd, Zone};
 use crate::field::{Field, Subfield};
 use crate::matches::reads_of_field;
 
@@ -48,6 +51,8 @@ pub enum Action {
         /// To where; as many bits.
         to: Subfield,
     },
+    /// Translates the prefix of an IPv6 address. Ours.
+    Nptv6(Box<Prefixes>),
     /// Decrements TTL or hop limit. At 1 or 0 the flow's other actions are left out.
     DecTtl,
     /// Drops the packet, whatever stands before, and tells its sender. With
@@ -74,6 +79,72 @@ impl Action {
             }
             _ => PacketFields::NONE,
         }
+    }
+}
+
+/// Which prefix becomes which, by [`Nptv6`] and so without a change of any checksum (RFC 6296).
+/// Addresses of other prefixes stay. A packet whose address has no translation is dropped, and its
+/// sender is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prefixes {
+    /// Whether it is about the source or the destination.
+    pub end: NatEnd,
+    from: IpPrefix,
+    to: IpPrefix,
+    map: Nptv6,
+}
+
+/// Two prefixes that cannot stand for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NoPrefixes {
+    /// A prefix of IPv4.
+    #[error("{0} is no prefix of IPv6")]
+    Family(IpPrefix),
+    /// They are not of one length.
+    #[error("{0} and {1} are of different lengths")]
+    Lengths(IpPrefix, IpPrefix),
+    /// As [`Nptv6::new`] says.
+    #[error(transparent)]
+    Map(#[from] Nptv6Error),
+}
+
+impl Prefixes {
+    /// That `from` becomes `to`.
+    ///
+    /// # Errors
+    /// They are not both of IPv6, not of one length, or longer than 64 bits.
+    pub fn new(end: NatEnd, from: IpPrefix, to: IpPrefix) -> Result<Self, NoPrefixes> {
+        let address = |prefix: IpPrefix| match prefix.address() {
+            IpAddr::V6(address) => Ok(address),
+            IpAddr::V4(_) => Err(NoPrefixes::Family(prefix)),
+        };
+        let (inside, outside) = (address(from)?, address(to)?);
+        if from.length() != to.length() {
+            return Err(NoPrefixes::Lengths(from, to));
+        }
+        let map = Nptv6::new(inside, outside, from.length())?;
+        Ok(Self { end, from, to, map })
+    }
+
+    /// The prefix that addresses have before, and the one that they have afterwards.
+    pub const fn ends(&self) -> (IpPrefix, IpPrefix) {
+        (self.from, self.to)
+    }
+
+    /// The field that is written.
+    pub const fn field(&self) -> Field {
+        match self.end {
+            NatEnd::Source => Field::Ipv6Src,
+            NatEnd::Destination => Field::Ipv6Dst,
+        }
+    }
+
+    /// What an address becomes, if it is of the prefix; `Some(None)` if there is nothing that it can
+    /// become.
+    pub fn of(&self, address: u128) -> Option<Option<u128>> {
+        let address = Ipv6Addr::from_bits(address);
+        let is_of = self.from.contains(address.into());
+        is_of.then(|| self.map.outward(address).map(Ipv6Addr::to_bits))
     }
 }
 

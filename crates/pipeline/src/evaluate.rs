@@ -2,9 +2,9 @@
 
 use arrayvec::ArrayVec;
 use smallvec::SmallVec;
-use types::PacketFields;
+use types::{PacketFields, RejectWith};
 
-use crate::action::Action;
+use crate::action::{Action, Prefixes};
 use crate::ct::{Commit, Ct, Track, Zone};
 use crate::field::Field;
 use crate::fields::{Fields, word};
@@ -136,6 +136,7 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
                 let value = from.get(&self.outcome.fields) << to.first;
                 self.set(to.field, value, to.mask());
             }
+            Action::Nptv6(prefixes) => self.translate(prefixes),
             Action::DecTtl => self.dec_ttl(),
             Action::Reject(with) => self.outcome.drop = Some(DropReason::Rejected(*with)),
             Action::Log(_) => self.outcome.logs = true,
@@ -154,6 +155,18 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         if field.is_in(&self.outcome.fields) {
             self.outcome.writes = self.outcome.writes | reads_of_field(field);
             field.set(&mut self.outcome.fields.words, value, mask);
+        }
+    }
+
+    fn translate(&mut self, prefixes: &Prefixes) {
+        let field = prefixes.field();
+        if !field.is_in(&self.outcome.fields) {
+            return;
+        }
+        match prefixes.of(field.get(&self.outcome.fields.words)) {
+            None => {}
+            Some(Some(address)) => self.set(field, address, field.max()),
+            Some(None) => self.outcome.drop = Some(DropReason::Rejected(RejectWith::Host)),
         }
     }
 

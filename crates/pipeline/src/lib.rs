@@ -22,7 +22,7 @@ mod pipeline;
 mod table;
 pub mod text;
 
-pub use action::{Action, SetWord};
+pub use action::{Action, NoPrefixes, Prefixes, SetWord};
 pub use change::{Change, Changed, Criteria, MOST_FLOWS, Refused};
 pub use ct::{
     Alg, Commit, Ct, CtFields, NatBlocks, NatEnd, NatNew, NatSpec, PortChoice, Track, Zone,

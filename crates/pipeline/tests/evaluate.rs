@@ -13,7 +13,8 @@ use pipeline::{
 };
 use random::{Called, Says};
 use types::{
-    Addresses, FlowKey, FragmentClass, Origin, PacketFields, PortId, Protocol, SaSlot, Upper, VrfId,
+    Addresses, FlowKey, FragmentClass, Origin, PacketFields, PortId, Protocol, RejectWith, SaSlot,
+    Upper, VrfId,
 };
 
 fn change(command: Command, text: &str) -> Change {
@@ -52,6 +53,46 @@ fn to(port: u16) -> (Vec<To>, Option<DropReason>) {
 
 fn dropped(why: DropReason) -> (Vec<To>, Option<DropReason>) {
     (Vec::new(), Some(why))
+}
+
+#[test]
+fn prefixes_are_translated_both_ways() {
+    let translator = pipeline(&[
+        "ipv6,in_port=p1 actions=nptv6(src=fd01:203:405::/48->2001:db8:1::/48),NORMAL",
+        "ipv6,in_port=p2 actions=nptv6(dst=2001:db8:1::/48->fd01:203:405::/48),NORMAL",
+    ]);
+    // The example of RFC 6296 section 3.6, and back.
+    let (inside, outside) = ("fd01:203:405:1::1234", "2001:db8:1:d550::1234");
+    let address = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap();
+    let translated = |text: &str| {
+        let outcome = translator.evaluate(&packet(text), &mut says(CtState::NEW), &mut ());
+        assert_eq!(outcome.drop, None, "{text}");
+        outcome.ends[0].fields.addresses().unwrap()
+    };
+    let out = translated(&format!("ipv6,in_port=p1,ipv6_src={inside},ipv6_dst=2001:db8:2::1"));
+    assert_eq!(
+        (out.source(), out.destination()),
+        (address(outside).into(), address("2001:db8:2::1").into())
+    );
+    let back = translated(&format!("ipv6,in_port=p2,ipv6_dst={outside}"));
+    assert_eq!(back.destination(), address(inside));
+    let other = translated("ipv6,in_port=p1,ipv6_src=fd01:203:406::1");
+    assert_eq!(other.source(), address("fd01:203:406::1"));
+    let none = packet("ipv6,in_port=p1,ipv6_src=fd01:203:405:ffff::1");
+    let outcome = translator.evaluate(&none, &mut says(CtState::NEW), &mut ());
+    assert_eq!(outcome.drop, Some(DropReason::Rejected(RejectWith::Host)));
+    for (wrong, says) in [
+        ("ip actions=nptv6(src=fd00::/48->2001:db8::/48)", "add ipv6"),
+        ("ipv6 actions=nptv6(src=fd00::/48->2001:db8::/56)", "different lengths"),
+        ("ipv6 actions=nptv6(src=fd00::/96->2001:db8::/96)", "64 at most"),
+        ("ipv6 actions=nptv6(src=10.0.0.0/8->11.0.0.0/8)", "no prefix of IPv6"),
+        ("ipv6 actions=nptv6(fd00::/48->2001:db8::/48)", "whose prefix"),
+        ("ipv6 actions=nptv6(src=fd00::/48)", "nptv6(src="),
+        ("ipv6 actions=nptv6", "nptv6(src="),
+    ] {
+        let why = parse_change(Command::Add, wrong, &Called).unwrap_err().to_string();
+        assert!(why.contains(says), "{wrong}: {why}");
+    }
 }
 
 #[test]

@@ -14,3 +14,4 @@ pub mod output;
 pub mod privileges;
 pub mod seccomp;
 mod sys;
+pub mod utc;

@@ -54,6 +54,12 @@ impl Write for LogWriter {
     }
 }
 
+/// Writes whole lines to standard error in one piece. Returns false if they, or some of them, could
+/// not be written; that is the caller's to count.
+pub fn write_lines(lines: &[u8]) -> bool {
+    write_whole(&mut state(), io::stderr().as_fd(), lines).is_ok()
+}
+
 /// Says `line` on standard output, if that takes it. If not, it counts as a log line that could
 /// not be written.
 pub fn announce(line: &str) {
@@ -68,6 +74,13 @@ fn state() -> MutexGuard<'static, State> {
 }
 
 fn write(state: &mut State, to: BorrowedFd<'_>, line: &[u8]) {
+    if write_whole(state, to, line).is_err() {
+        state.unsaid += 1;
+        DROPPED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn write_whole(state: &mut State, to: BorrowedFd<'_>, line: &[u8]) -> Result<(), Errno> {
     let patience = if state.is_stuck { Duration::ZERO } else { PATIENCE };
     let mut written = Ok(());
     if state.unsaid > 0 {
@@ -79,10 +92,7 @@ fn write(state: &mut State, to: BorrowedFd<'_>, line: &[u8]) {
         written = write_all(to, line, patience);
     }
     state.is_stuck = written.is_err();
-    if written.is_err() {
-        state.unsaid += 1;
-        DROPPED.fetch_add(1, Ordering::Relaxed);
-    }
+    written
 }
 
 fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8], patience: Duration) -> Result<(), Errno> {

@@ -43,7 +43,7 @@ pub use policy::{DefaultAction, Direction, LookupEngine, PolicyAction};
 pub use port::LinkKind;
 pub use protocol::{Protocol, UnknownProtocol};
 pub use range::{OctetRange, PortRange};
-pub use route::RouteKind;
+pub use route::{RouteKind, RouteProtocol, UnknownRouteProtocol};
 pub use sa::{SaFlag, SaMode};
 pub use share::{HighestShares, Share};
 pub use side::{Ike, Ipsec, ReversePath, Side};

@@ -13,6 +13,7 @@ use crate::mss::MssClamp;
 use crate::protocol::Protocol;
 use crate::qdisc::QdiscHandle;
 use crate::range::{OctetRange, PortRange};
+use crate::route::RouteProtocol;
 use crate::tcp_flags::TcpFlagsSelector;
 use crate::word::UnknownWord;
 
@@ -54,7 +55,8 @@ as_text!(
     TcpFlagsSelector,
     QdiscHandle,
     MarkBits,
-    MssClamp
+    MssClamp,
+    RouteProtocol
 );
 
 /// An enum by its words. An unknown word is refused with the words there are.

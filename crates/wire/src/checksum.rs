@@ -18,9 +18,25 @@ pub fn sum(bytes: &[u8]) -> u16 {
 /// The sum of `bytes` and of a number, whose halves of 16 bits are added as they are.
 #[inline]
 pub fn sum_with(bytes: &[u8], more: u64) -> u16 {
+    fold(u64::from(u16::from_be(fold(words_of(bytes)))) + more)
+}
+
+/// Whether `bytes`, which have their checksum, and a number whose halves of 16 bits are added as they
+/// are, sum up to nothing, as what is right does.
+#[inline(always)]
+pub fn is_right_with(bytes: &[u8], more: u64) -> bool {
+    // To exchange the bytes of 16 bits is to multiply by 256, modulo 2^16 - 1.
+    let more = if cfg!(target_endian = "little") { more << 8 } else { more };
+    let sum = words_of(bytes) + more;
+    sum != 0 && sum.is_multiple_of(0xffff)
+}
+
+/// The sum of `bytes` in words as the machine reads them, of 16 or 32 bits.
+#[inline(always)]
+fn words_of(bytes: &[u8]) -> u64 {
     // Ones' complement sums do not care for byte order (RFC 1071 section 2), so whole words are
     // added as the machine reads them and the result is swapped once. Halves of 32 bits in 64-bit
-    // lanes leave the carries for the end: 2^32 words fit.
+    // lanes leave the carries for the end: 2^30 words in each fit, and all of them in one.
     let mut lanes = [0u64; 4];
     let (blocks, rest) = bytes.as_chunks::<16>();
     for block in blocks {
@@ -29,25 +45,25 @@ pub fn sum_with(bytes: &[u8], more: u64) -> u16 {
             *lane += u64::from(u32::from_ne_bytes(*word));
         }
     }
-    let mut total = lanes.into_iter().fold(0, add);
+    let mut total: u64 = lanes.into_iter().sum();
     let mut rest = rest;
     if let Some((part, others)) = rest.split_first_chunk::<8>() {
         let part = u64::from_ne_bytes(*part);
-        total = add(add(total, part & 0xffff_ffff), part >> 32);
+        total += (part & 0xffff_ffff) + (part >> 32);
         rest = others;
     }
     if let Some((part, others)) = rest.split_first_chunk::<4>() {
-        total = add(total, u64::from(u32::from_ne_bytes(*part)));
+        total += u64::from(u32::from_ne_bytes(*part));
         rest = others;
     }
     if let Some((part, others)) = rest.split_first_chunk::<2>() {
-        total = add(total, u64::from(u16::from_ne_bytes(*part)));
+        total += u64::from(u16::from_ne_bytes(*part));
         rest = others;
     }
     if let [last] = rest {
-        total = add(total, u64::from(u16::from_ne_bytes([*last, 0])));
+        total += u64::from(u16::from_ne_bytes([*last, 0]));
     }
-    fold(u64::from(u16::from_be(fold(total))) + more)
+    total
 }
 
 /// The sum of several sums. Each must be of an even number of bytes, but for the last.
@@ -195,12 +211,6 @@ pub(crate) fn is_right_of_20(header: &[u8; 20]) -> bool {
 }
 
 #[inline]
-fn add(total: u64, more: u64) -> u64 {
-    let (total, carry) = total.overflowing_add(more);
-    total + u64::from(carry)
-}
-
-#[inline]
 const fn fold(sum: u64) -> u16 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
     // At most 33 bits: the carries of the next two steps leave 16.
@@ -285,6 +295,20 @@ mod tests {
         fn sums_of_ones_do_not_lose_carries(length in 0usize..70_000) {
             let bytes = vec![0xff; length];
             prop_assert_eq!(sum(&bytes), slow_sum(&bytes));
+        }
+
+        #[test]
+        fn what_is_right_sums_up_to_ones(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..100),
+            more in 0u64..1 << 40,
+            makes_right: bool,
+        ) {
+            if makes_right && let Some(place) = bytes.first_chunk_mut::<2>() {
+                *place = [0; 2];
+                let sum = sum_with(&bytes, more);
+                bytes[..2].copy_from_slice(&(!sum).to_be_bytes());
+            }
+            prop_assert_eq!(is_right_with(&bytes, more), sum_with(&bytes, more) == 0xffff);
         }
 
         #[test]

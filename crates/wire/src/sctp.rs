@@ -26,6 +26,19 @@ pub fn complete(packet: &mut [u8]) -> bool {
     }
 }
 
+/// Changes an SCTP packet, and its checksum as much as the change does: a packet that was right is
+/// right again, and one that was wrong is not made right.
+pub fn rewrite(packet: &mut [u8], change: impl FnOnce(&mut [u8])) {
+    let before = checksum(packet);
+    change(packet);
+    if let (Some(before), Some(after)) = (before, checksum(packet)) {
+        let place = packet.get_mut(PLACE).into_iter().flatten();
+        for ((byte, before), after) in place.zip(before).zip(after) {
+            *byte ^= before ^ after;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +58,13 @@ mod tests {
             assert!(!is_right(&changed), "{at}");
             assert!(complete(&mut changed) && is_right(&changed));
         }
+        for wrong in [0, 1] {
+            let mut changed = INIT;
+            changed[20] ^= wrong;
+            rewrite(&mut changed, |packet| packet[..2].copy_from_slice(&[9, 9]));
+            assert_eq!((changed[0], is_right(&changed)), (9, wrong == 0));
+        }
+        rewrite(&mut [1, 2, 3], |packet| packet[0] = 2);
         assert!((0..12).all(|length| !is_right(&INIT[..length])));
         assert!((0..12).all(|length| !complete(&mut INIT.to_vec()[..length])));
     }

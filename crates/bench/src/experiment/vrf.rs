@@ -354,6 +354,9 @@ fn measure(
             };
             let mut row = row(context, options, (line, flows), comparison, &compared, counted);
             row.cost.hit_ratio = lookups.ratio();
+            let (name, mark) = (&comparison.series, row.mark());
+            let Compared { speed, low, high, .. } = compared;
+            context.tell(&format!("{what}: {name} {speed:.3}{mark} ({low:.3} to {high:.3})"));
             Ok(row)
         })
         .collect()

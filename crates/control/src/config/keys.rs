@@ -183,6 +183,20 @@ pub const SECTIONS: &[Section] = &[
         ],
     },
     Section {
+        name: "audit",
+        many: false,
+        keys: &[key(
+            "log",
+            "\"auto\", \"stderr\", \"journal\", \"off\" or a path",
+            "",
+            "\"auto\"",
+            "Where it is written who changed what, and what became of it (docs/audit.md): in \
+            the systemd journal with a field for each part, on standard error, nowhere, or in a \
+            file, whose path begins with `/`. `auto` is the journal if standard error is connected \
+            to it, as in a service, and standard error otherwise.",
+        )],
+    },
+    Section {
         name: "ipsec",
         many: false,
         keys: &[
@@ -894,6 +908,13 @@ pub const SECTIONS: &[Section] = &[
                 "",
                 "0",
                 "Of several routes of one prefix, the one with the lowest is used.",
+            ),
+            key(
+                "proto",
+                "name or number",
+                "",
+                "\"static\"",
+                "Who made it, by iproute2's name, as in \"bgp\": it is shown, and changes nothing.",
             ),
         ],
     },

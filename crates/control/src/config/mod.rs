@@ -18,6 +18,7 @@ mod reader;
 mod sections;
 mod security;
 mod shadow;
+mod tunnels;
 mod write;
 mod write_firewall;
 
@@ -294,6 +295,9 @@ fn interpret(
     gateway.metrics = single(document, "metrics", errors)
         .map(|table| sections::metrics(table, errors))
         .unwrap_or_default();
+    gateway.audit = single(document, "audit", errors)
+        .map(|table| sections::audit(&table, errors))
+        .unwrap_or_default();
     gateway.ipsec = single(document, "ipsec", errors)
         .map(|table| ipsec::ipsec(table, errors))
         .unwrap_or_default();
@@ -323,6 +327,7 @@ fn interpret(
         cross::check(&read, None, errors);
         cross::check_buffers(&gateway, &read.ports, errors);
         cross::note_keys(&read.states, errors);
+        tunnels::note(&read, errors);
         if let (Some(fire), 0) = (&fire, errors.count()) {
             fire.check_with(&read, errors);
         }

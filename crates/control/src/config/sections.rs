@@ -9,7 +9,7 @@ use tables::MAX_WEIGHT;
 use tables::limit::MIN_MTU_V4;
 use types::{
     DefaultAction, Direction, IfId, Ike, IpPrefix, Ipsec, LinkKind, Mac, MssClamp, ReversePath,
-    RouteKind, Seccomp, Share, Side, VlanId, VlanProtocol, Word,
+    RouteKind, RouteProtocol, Seccomp, Share, Side, VlanId, VlanProtocol, Word,
 };
 
 use super::diagnostic::Errors;
@@ -17,8 +17,8 @@ use super::reader::{Found, Table, number_element, parsed_element};
 use super::{ReadKeys, VrfSettings};
 use crate::check::{self, Fault};
 use crate::settings::{
-    GatewaySettings, Idle, MetricsSettings, PORT_KINDS, PortKind, PortKindValues, PortSettings,
-    StateDirectory,
+    AuditLog, GatewaySettings, Idle, MetricsSettings, PORT_KINDS, PortKind, PortKindValues,
+    PortSettings, StateDirectory,
 };
 
 /// The most worker threads.
@@ -70,7 +70,26 @@ pub(super) fn gateway(table: Table<'_>, errors: &mut Errors<'_>) -> GatewaySetti
             .flag("allow-sequence-reuse", errors)
             .map_or(usual.allow_sequence_reuse, |found| found.value),
         metrics: usual.metrics,
+        audit: usual.audit,
         ipsec: usual.ipsec,
+    }
+}
+
+pub(super) fn audit(table: &Table<'_>, errors: &mut Errors<'_>) -> AuditLog {
+    let Some(log) = table.text("log", errors) else { return AuditLog::default() };
+    match log.value {
+        "auto" => AuditLog::Usual,
+        "stderr" => AuditLog::Stderr,
+        "journal" => AuditLog::Journal,
+        "off" => AuditLog::Off,
+        // Relative to what is not clear: the daemon may be started anywhere.
+        path if path.starts_with('/') && !path.contains('\0') => AuditLog::File(path.into()),
+        other => {
+            let message = format!("log {other:?} is nowhere");
+            let hint = "\"auto\", \"stderr\", \"journal\", \"off\", or a path that begins with /";
+            errors.add(log.at, message, Some(hint.to_owned()));
+            AuditLog::default()
+        }
     }
 }
 
@@ -163,7 +182,20 @@ pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSet
     let name = name(table, "name", errors);
     let kind = name.as_deref().and_then(|name| kind(table, name, errors));
     let addresses: Vec<Found<IpPrefix>> = table.list("addresses", errors, |element, errors| {
-        parsed_element(element, "\"192.0.2.1/24\"", errors)
+        let prefix: Option<IpPrefix> = parsed_element(element, "\"192.0.2.1/24\"", errors);
+        if let (Some(prefix), Some(text)) = (prefix, element.get_ref().as_str())
+            && !text.contains('/')
+        {
+            errors.note(
+                element.span().start,
+                format!(
+                    "{text} has no prefix length, so it is {prefix}, a network of one address: with \
+                     {text}/{} the port would reach the stations beside it",
+                    if prefix.address().is_ipv6() { 64 } else { 24 }
+                ),
+            );
+        }
+        prefix
     });
     for (at, address) in addresses.iter().enumerate() {
         if let Err(fault) = check::own_address("addresses", address.value) {
@@ -245,6 +277,7 @@ pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteS
     let onlink = table.flag("onlink", errors).is_some_and(|found| found.value);
     let recursive = table.flag("recursive", errors).is_some_and(|found| found.value);
     let metric = table.number("metric", 0..=u32::MAX.into(), errors).map_or(0, |found| found.value);
+    let protocol: Option<Found<RouteProtocol>> = table.parsed("proto", "\"bgp\"", errors);
     if table.has("table") && table.has("vrf") {
         let fault = Fault::invalid("table", "a VRF has one table, which `vrf` names");
         table.fault(fault.hint("vrf or table"), errors);
@@ -264,6 +297,7 @@ pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteS
         nexthop_vrf,
         nexthops: members.into_iter().collect::<Option<_>>()?,
         metric,
+        protocol: protocol.map(|found| found.value),
     };
     if table.has("next-hops") && spec.nexthops.is_empty() {
         let fault = Fault::invalid("next-hops", "a list of no next hops");

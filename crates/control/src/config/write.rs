@@ -15,8 +15,8 @@ use crate::conntrack_settings::{ConntrackSettings, NO_SOURCE_LIMITS};
 use crate::describe;
 use crate::quantity::Quantity;
 use crate::settings::{
-    CacheSettings, GatewaySettings, IpsecSettings, MetricsSettings, PortKind, PortSettings,
-    StateDirectory,
+    AuditLog, CacheSettings, GatewaySettings, IpsecSettings, MetricsSettings, PortKind,
+    PortSettings, StateDirectory,
 };
 
 /// A configuration as a file.
@@ -97,6 +97,13 @@ impl Writer {
         } = config;
         self.gateway(gateway, keys_file);
         self.metrics(&gateway.metrics);
+        if gateway.audit != AuditLog::default() {
+            self.begin("[audit]");
+            match &gateway.audit {
+                AuditLog::File(path) => self.path("log", path),
+                word => self.quoted("log", word),
+            }
+        }
         self.ipsec(&gateway.ipsec);
         if let Some(settings) = conntrack {
             self.conntrack(settings);
@@ -150,6 +157,7 @@ impl Writer {
             keep_keys,
             seccomp,
             metrics: _,
+            audit: _,
             ipsec: _,
         } = gateway;
         self.line("[gateway]");
@@ -448,6 +456,7 @@ impl Writer {
             nexthop_vrf,
             nexthops,
             metric,
+            protocol,
         } = route;
         self.quoted("to", destination);
         match table {
@@ -494,6 +503,9 @@ impl Writer {
         }
         if *metric != 0 {
             self.value("metric", metric);
+        }
+        if let Some(protocol) = protocol {
+            self.quoted("proto", protocol);
         }
     }
 

@@ -1,8 +1,11 @@
 //! `addr`.
 
-use api::{AddressFilter, AddressSpec, Refusal, Request};
+use std::net::IpAddr;
 
-use super::words::Words;
+use api::{AddressFilter, AddressSpec, Refusal, Request};
+use types::{IpPrefix, IpRange};
+
+use super::words::{Words, main_unless_said};
 
 #[derive(Clone, Copy)]
 enum Command {
@@ -44,7 +47,6 @@ const LATER: &[&str] = &[
     "preferred_lft",
     "home",
     "mngtmpaddr",
-    "nodad",
     "noprefixroute",
     "autojoin",
     "dynamic",
@@ -68,11 +70,14 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Command::List => Request::AddressList(filter(words)?),
         Command::Flush => {
             let is_all = words.peek().is_none();
-            let filter = filter(words)?;
+            let mut filter = filter(words)?;
             if is_all {
                 return Err(words
                     .invalid("which addresses?")
                     .with_hint("as in: dev PORT, vrf NAME, or to PREFIX"));
+            }
+            if filter.port.is_none() {
+                main_unless_said(&mut filter.vrf);
             }
             Request::AddressFlush(filter)
         }
@@ -93,22 +98,40 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
 
 fn spec(words: &mut Words<'_>) -> Result<AddressSpec, Refusal> {
     let (mut address, mut port) = (None, None);
-    let known = ["ADDRESS/LENGTH", "local", "dev", "brd", "broadcast"];
+    let (mut broadcast, mut scope, mut label) = (None, None, None);
+    let known = [
+        "ADDRESS/LENGTH",
+        "local",
+        "dev",
+        "brd",
+        "broadcast",
+        "nodad",
+        "valid_lft",
+        "preferred_lft",
+        "scope",
+        "label",
+    ];
     while let Some(key) = words.next_of(&known) {
         match key {
             "dev" => {
                 words.once(key, &port)?;
                 port = Some(words.port()?);
             }
-            // What the gateway does anyhow.
+            // What the gateway does anyhow: its addresses are not probed for (RFC 4862), and they
+            // stay until they are deleted.
+            "nodad" => {}
+            "valid_lft" | "preferred_lft" if words.peek_of(&["forever"]) == Some("forever") => {
+                words.next();
+            }
             "brd" | "broadcast" => {
                 words.offers(&["+"]);
-                if words.need("+")? != "+" {
-                    return Err(words
-                        .unsupported("a broadcast address of one's own choice is not supported")
-                        .with_hint("brd +, or none"));
+                match words.need("+")? {
+                    "+" => {}
+                    word => broadcast = Some(word),
                 }
             }
+            "scope" => scope = Some(words.choice(key, SCOPES)?),
+            "label" => label = Some(words.need("the name of the port")?),
             word => {
                 if word != "local" {
                     words.back();
@@ -122,7 +145,53 @@ fn spec(words: &mut Words<'_>) -> Result<AddressSpec, Refusal> {
     }
     let address = words.given("ADDRESS/LENGTH", address, "as in 192.0.2.1/24")?;
     crate::check::own_address("addresses", address).map_err(|fault| words.fault(fault))?;
-    Ok(AddressSpec { address, port: words.given("dev", port, "dev PORT")? })
+    let port = words.given("dev", port, "dev PORT")?;
+    // These follow from the address and the port, and may be said as they are.
+    let last = IpRange::from(address).last();
+    if broadcast.is_some_and(|word| word.parse() != Ok(last)) {
+        return Err(words
+            .unsupported("a broadcast address of one's own choice is not supported")
+            .with_hint("brd +, or none"));
+    }
+    if scope.is_some_and(|scope| scope != scope_of(address)) {
+        let message = format!("scope: that of {address} is {}", scope_of(address).name());
+        return Err(words.unsupported(message).with_hint("leave scope out"));
+    }
+    if label.is_some_and(|label| label != port) {
+        return Err(words
+            .unsupported(format!("label: an address of {port} has no name of its own"))
+            .with_hint("leave label out"));
+    }
+    Ok(AddressSpec { address, port })
+}
+
+/// How far an address is known, by iproute2's name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    Global,
+    Link,
+    Host,
+}
+
+const SCOPES: &[(&str, Scope)] =
+    &[("global", Scope::Global), ("link", Scope::Link), ("host", Scope::Host)];
+
+impl Scope {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Global => "global",
+            Self::Link => "link",
+            Self::Host => "host",
+        }
+    }
+}
+
+/// The scope of an own address.
+pub(crate) fn scope_of(address: IpPrefix) -> Scope {
+    match address.address() {
+        IpAddr::V6(address) if address.is_unicast_link_local() => Scope::Link,
+        _ => Scope::Global,
+    }
 }
 
 fn filter(words: &mut Words<'_>) -> Result<AddressFilter, Refusal> {
@@ -137,9 +206,11 @@ fn filter(words: &mut Words<'_>) -> Result<AddressFilter, Refusal> {
                 words.once(key, &filter.vrf)?;
                 filter.vrf = Some(words.vrf()?);
             }
+            // As all are.
+            "permanent" => {}
             "to" => {
                 words.once(key, &filter.within)?;
-                filter.within = Some(words.prefix(key)?.network());
+                filter.within = words.prefix_or_all(key)?;
             }
             word => {
                 if word != "dev" {

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use api::{Family, Refusal, Request};
+use api::{Family, Refusal, Request, Selector};
+use types::IpRange;
 
 use super::words::Words;
 
@@ -39,6 +40,19 @@ pub(super) fn restrict(
         R::AddressAdd(spec) | R::AddressReplace(spec) | R::AddressDelete(spec) => {
             one(spec.address.address())?;
         }
+        R::StateList(list) => list.filter.family = Some(family),
+        R::StateFlush(flush) => flush.filter.family = Some(family),
+        R::StateAdd(spec) | R::StateUpdate(spec) => one(spec.destination)?,
+        R::StateDelete(id) | R::StateGet(id) => one(id.destination)?,
+        R::PolicyList(filter) | R::PolicyFlush(filter) => filter.family = Some(family),
+        R::PolicyAdd(spec) | R::PolicyUpdate(spec) => of_family(&mut spec.selector, family, one)?,
+        R::PolicyDelete(id) | R::PolicyGet(id) => {
+            if id.index.is_none() {
+                of_family(&mut id.selector, family, one)?;
+            }
+        }
+        R::StateCount | R::PolicyCountByDirection => {}
+        R::PolicySetDefault(_) | R::PolicyGetDefault(_) => {}
         // These have read it.
         R::RuleAdd(_) | R::RuleDelete(_) | R::RuleList(_) | R::RuleFlush(_) => {}
         R::LinkAdd(_)
@@ -52,9 +66,25 @@ pub(super) fn restrict(
         | R::VrfList => {}
         _ => {
             return Err(words
-                .unsupported("-4 and -6 are for addr, link, neigh, route, rule and vrf")
+                .unsupported("-4 and -6 are for addr, link, neigh, route, rule, vrf and xfrm")
                 .with_hint("addresses say their family"));
         }
     }
     Ok(())
+}
+
+/// Has a selector be of the family: one without addresses is of all of them.
+fn of_family(
+    selector: &mut Selector,
+    family: Family,
+    one: impl Fn(IpAddr) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    match selector.source.or(selector.destination) {
+        Some(range) => one(range.first()),
+        None if family == Family::V6 => {
+            selector.source = Some(IpRange::ALL_V6);
+            Ok(())
+        }
+        None => Ok(()),
+    }
 }

@@ -10,6 +10,7 @@ mod family;
 mod filter;
 mod firewall;
 pub mod flow;
+mod instead;
 mod link;
 mod meaning;
 mod neighbour;
@@ -23,9 +24,10 @@ mod xfrm_state;
 
 use api::{Family, Refusal, Request};
 
+pub(crate) use address::{Scope, scope_of};
 pub use complete::{Name, Offer, meaning, offers};
 pub(crate) use link::{DOWN_WITH_PORTS, VRF_IS_UP};
-use words::Words;
+use words::{Words, shown};
 
 /// Commands are never longer than this, in words.
 const MAX_WORDS: usize = 512;
@@ -58,28 +60,7 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
     if words.len() > MAX_WORDS {
         return Err(words.invalid(format!("a command of more than {MAX_WORDS} words")));
     }
-    // iproute2's order, which decides what an abbreviation means.
-    let object = words.command(
-        &[
-            ("address", Object::Address),
-            ("addrlabel", Object::Other),
-            ("maddress", Object::Other),
-            ("route", Object::Route),
-            ("rule", Object::Rule),
-            ("neighbor", Object::Neighbour),
-            ("neighbour", Object::Neighbour),
-            ("link", Object::Link),
-            ("xfrm", Object::Xfrm),
-            ("vrf", Object::Vrf),
-            // tc's, behind all of ip's.
-            ("qdisc", Object::Qdisc),
-            ("filter", Object::Filter),
-            // ovs-ofctl's.
-            ("flow", Object::Flow),
-            ("firewall", Object::Firewall),
-        ],
-        None,
-    )?;
+    let object = words.command(OBJECTS, None)?;
     match object {
         Object::Address => address::parse(words),
         Object::Route => route::parse(words),
@@ -102,26 +83,89 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
                     .with_hint("xfrm state, xfrm policy")),
             }
         }
-        Object::Other => {
-            words.back();
-            Err(words.refuse(
-                &[
-                    "address",
-                    "route",
-                    "rule",
-                    "neighbour",
-                    "link",
-                    "xfrm",
-                    "vrf",
-                    "qdisc",
-                    "filter",
-                    "flow",
-                    "firewall",
-                ],
-                &["addrlabel", "maddress"],
-            ))
+        Object::Foreign(why) => {
+            let word = words.back_to().unwrap_or_default();
+            Err(words.unsupported(format!("'{}' is not here: {why}", shown(word))).with_hint(KNOWN))
         }
     }
+}
+
+/// The objects of iproute2 that hitpath has.
+const KNOWN: &str = "xfrm, route, rule, neigh, addr, link, vrf";
+
+/// What a command may be about. iproute2's order decides what an abbreviation means; those of
+/// others stand behind all of it.
+const OBJECTS: &[(&str, Object)] = &[
+    ("address", Object::Address),
+    ("addrlabel", Object::Foreign("source addresses are chosen by RFC 6724's default table")),
+    ("maddress", Object::Foreign("the gateway joins no groups of its own choice")),
+    ("route", Object::Route),
+    ("rule", Object::Rule),
+    ("neighbor", Object::Neighbour),
+    ("neighbour", Object::Neighbour),
+    ("ntable", Object::Foreign("times of neighbours cannot be set")),
+    ("ntbl", Object::Foreign("times of neighbours cannot be set")),
+    ("link", Object::Link),
+    ("l2tp", Object::Foreign(TUNNELS)),
+    ("fou", Object::Foreign(TUNNELS)),
+    ("ila", Object::Foreign("addresses are not translated so")),
+    ("macsec", Object::Foreign("MACsec is the kernel's, on the system's interface")),
+    ("tunnel", Object::Foreign(TUNNELS)),
+    ("tunl", Object::Foreign(TUNNELS)),
+    ("tuntap", Object::Foreign("TAP ports come with [[port]] and reload")),
+    ("tap", Object::Foreign("TAP ports come with [[port]] and reload")),
+    ("token", Object::Foreign("addresses are not made from router advertisements")),
+    ("tcpmetrics", Object::Foreign("the gateway has no TCP connections of its own")),
+    ("tcp_metrics", Object::Foreign("the gateway has no TCP connections of its own")),
+    ("monitor", Object::Foreign("events of the tables are no command's answer")),
+    ("xfrm", Object::Xfrm),
+    ("mroute", Object::Foreign("multicast is not routed")),
+    ("mrule", Object::Foreign("multicast is not routed")),
+    ("netns", Object::Foreign(NETNS)),
+    ("netconf", Object::Foreign("settings are those of [[port]] and link set")),
+    ("vrf", Object::Vrf),
+    ("sr", Object::Foreign("segment routing is not supported")),
+    (
+        "nexthop",
+        Object::Foreign("next hops are parts of routes: route add ... nexthop via ADDRESS"),
+    ),
+    ("mptcp", Object::Foreign("the gateway has no TCP connections of its own")),
+    ("ioam", Object::Foreign("IOAM is not supported")),
+    ("stats", Object::Foreign("say -s link show, or hitpath show ports")),
+    // tc's.
+    ("qdisc", Object::Qdisc),
+    ("filter", Object::Filter),
+    // ovs-ofctl's.
+    ("flow", Object::Flow),
+    ("firewall", Object::Firewall),
+];
+
+const TUNNELS: &str = "tunnels are those of xfrm";
+
+/// Why network namespaces have no meaning here.
+pub const NETNS: &str = "the gateway's tables are its own, and in no network namespace; say vrf \
+    NAME behind the command, or --socket PATH for another gateway";
+
+/// The verb that a word of the command line abbreviates, as it would in a file of commands.
+///
+/// # Errors
+/// If it is an object of iproute2's that hitpath does not have: why. Nothing if the word is none of
+/// them.
+pub fn verb(word: &str) -> Option<Result<&'static str, Refusal>> {
+    let is_meant = |name: &str| !word.is_empty() && name.starts_with(word);
+    let (_, object) = OBJECTS.iter().find(|(name, _)| is_meant(name))?;
+    Some(Ok(match object {
+        Object::Address => "addr",
+        Object::Route => "route",
+        Object::Rule => "rule",
+        Object::Neighbour => "neigh",
+        Object::Link => "link",
+        Object::Xfrm => "xfrm",
+        Object::Vrf => "vrf",
+        Object::Foreign(_) => return Some(Err(parse(&[word]).err()?)),
+        // Not iproute2's, so that their abbreviations are nothing that its users know.
+        Object::Qdisc | Object::Filter | Object::Flow | Object::Firewall => return None,
+    }))
 }
 
 #[derive(Clone, Copy)]
@@ -137,7 +181,8 @@ enum Object {
     Filter,
     Flow,
     Firewall,
-    Other,
+    /// Of iproute2, and why it is not here.
+    Foreign(&'static str),
 }
 
 #[derive(Clone, Copy)]

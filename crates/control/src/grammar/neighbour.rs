@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use api::{NeighbourFilter, NeighbourId, NeighbourSpec, NeighbourState, Refusal, Request};
 use types::Mac;
 
-use super::words::{Words, shown};
+use super::words::{Words, main_unless_said, shown};
 
 #[derive(Clone, Copy)]
 enum Command {
@@ -54,11 +54,14 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Command::List => Request::NeighbourList(filter(words)?),
         Command::Flush => {
             let is_all = words.peek().is_none();
-            let filter = filter(words)?;
+            let mut filter = filter(words)?;
             if is_all {
                 return Err(words
                     .invalid("which neighbours?")
                     .with_hint("as in: dev PORT, vrf NAME, or to PREFIX"));
+            }
+            if filter.port.is_none() {
+                main_unless_said(&mut filter.vrf);
             }
             Request::NeighbourFlush(filter)
         }
@@ -156,6 +159,10 @@ fn filter(words: &mut Words<'_>) -> Result<NeighbourFilter, Refusal> {
             }
             "nud" => {
                 words.once(key, &filter.state)?;
+                if words.peek() == Some("all") {
+                    words.next();
+                    continue;
+                }
                 filter.state = Some(words.choice(key, STATES)?);
             }
             word => {
@@ -165,7 +172,7 @@ fn filter(words: &mut Words<'_>) -> Result<NeighbourFilter, Refusal> {
                 if filter.within.is_some() || LATER.contains(&word) {
                     return Err(words.refuse(&known, LATER));
                 }
-                filter.within = Some(words.prefix("to")?.network());
+                filter.within = words.prefix_or_all("to")?;
             }
         }
     }

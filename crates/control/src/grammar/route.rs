@@ -6,10 +6,10 @@ use api::{
     Family, MemberSpec, Refusal, Request, RouteFilter, RouteId, RouteKind, RouteQuery, RouteSpec,
 };
 use tables::MAX_WEIGHT;
-use types::IpPrefix;
+use types::{IpPrefix, RouteProtocol, UnknownRouteProtocol};
 
 use super::complete::Name;
-use super::words::{TableWord, Words, number, prefix, shown};
+use super::words::{TableWord, Words, main_unless_said, number, prefix, shown};
 
 #[derive(Clone, Copy)]
 enum Command {
@@ -20,6 +20,8 @@ enum Command {
     Replace,
     Delete,
     Flush,
+    /// Adds beside a route of the same metric.
+    Beside,
     Later,
 }
 
@@ -34,8 +36,8 @@ const COMMANDS: &[(&str, Command)] = &[
     ("change", Command::Change),
     ("chg", Command::Change),
     ("replace", Command::Replace),
-    ("prepend", Command::Later),
-    ("append", Command::Later),
+    ("prepend", Command::Beside),
+    ("append", Command::Beside),
     ("test", Command::Later),
     ("delete", Command::Delete),
     ("flush", Command::Flush),
@@ -61,8 +63,6 @@ const LATER: &[&str] = &[
     "multicast",
     "tos",
     "dsfield",
-    "proto",
-    "protocol",
     "mtu",
     "advmss",
     "rtt",
@@ -122,6 +122,11 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
             }
             Request::RouteFlush(filter)
         }
+        Command::Beside => {
+            return Err(words
+                .unsupported("of a prefix there is one route of each metric")
+                .with_hint("add with another metric; or nexthop for each next hop of one route"));
+        }
         Command::Later => {
             return Err(words
                 .unsupported("this is not supported yet")
@@ -143,6 +148,8 @@ const PARTS: &[&str] = &[
     "priority",
     "preference",
     "scope",
+    "proto",
+    "protocol",
     "src",
     "onlink",
     "recursive",
@@ -164,6 +171,7 @@ struct Parts {
     nexthop_vrf: Option<String>,
     nexthops: Vec<MemberSpec>,
     metric: Option<u32>,
+    protocol: Option<RouteProtocol>,
     scope: Option<Scope>,
 }
 
@@ -185,7 +193,7 @@ impl Parts {
         let mut parts = Self::default();
         let kinds: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
         let known = [&["PREFIX", "default", "any", "all", "to"], &*kinds, PARTS].concat();
-        while let Some(key) = words.next_of(&known) {
+        while let Some(key) = words.next_of(&known).map(written_out) {
             match key {
                 "via" => {
                     words.once(key, &parts.via)?;
@@ -224,6 +232,12 @@ impl Parts {
                     words.once(key, &parts.metric)?;
                     parts.metric = Some(words.number(key)?);
                 }
+                "proto" | "protocol" => {
+                    words.once(key, &parts.protocol)?;
+                    parts.protocol = Some(protocol(words, key)?);
+                }
+                // The only preference that there is.
+                "pref" => words.choice(key, &[("medium", ())])?,
                 "scope" => {
                     words.once(key, &parts.scope)?;
                     parts.scope = Some(
@@ -292,6 +306,7 @@ fn spec(words: &mut Words<'_>) -> Result<RouteSpec, Refusal> {
         nexthop_vrf: parts.nexthop_vrf,
         nexthops: parts.nexthops,
         metric: parts.metric.unwrap_or(0),
+        protocol: parts.protocol,
     };
     if let Some(scope) = parts.scope {
         let right = if spec.via.is_some() || !spec.nexthops.is_empty() {
@@ -322,6 +337,7 @@ fn id(words: &mut Words<'_>) -> Result<RouteId, Refusal> {
         nexthop_vrf: parts.nexthop_vrf,
         nexthops: parts.nexthops,
         metric: parts.metric,
+        protocol: parts.protocol,
     })
 }
 
@@ -337,7 +353,7 @@ fn query(words: &mut Words<'_>) -> Result<RouteQuery, Refusal> {
             }
             "from" => {
                 words.once(key, &from)?;
-                from = Some(words.address("from")?);
+                from = Some(host(words)?);
             }
             "iif" => {
                 words.once(key, &iif)?;
@@ -358,7 +374,7 @@ fn query(words: &mut Words<'_>) -> Result<RouteQuery, Refusal> {
                 if key != "to" {
                     words.back();
                 }
-                destination = Some(words.address("destination")?);
+                destination = Some(host(words)?);
             }
         }
     }
@@ -378,19 +394,39 @@ fn query(words: &mut Words<'_>) -> Result<RouteQuery, Refusal> {
     Ok(RouteQuery { vrf, table, destination, from, iif, mark: mark.unwrap_or(0) })
 }
 
+/// Which routes are shown or removed. As with iproute2, they are those of the table main unless
+/// another one is said, and IPv4's unless something says IPv6; `table all` is every table and both.
 fn filter(words: &mut Words<'_>) -> Result<RouteFilter, Refusal> {
     let mut filter = RouteFilter::default();
     let known = [
-        "PREFIX", "default", "any", "to", "root", "match", "exact", "dev", "via", "type", "vrf",
-        "table", "all",
+        "PREFIX", "default", "any", "to", "root", "match", "exact", "dev", "via", "type", "proto",
+        "vrf", "table", "all",
     ];
-    while let Some(key) = words.next_of(&known) {
+    let mut every_table = false;
+    while let Some(key) = words.next_of(&known).map(written_out) {
         match key {
             "table" if words.peek() == Some("all") => {
                 words.next();
                 filter.all = true;
+                every_table = true;
             }
-            "all" => filter.all = true,
+            // iproute2's words for every destination.
+            "all" | "any" => {}
+            "cache" | "cached" => {
+                return Err(words
+                    .unsupported(format!("'{key}': there is no cache of routes"))
+                    .with_hint(
+                        "hitpath show cache; cached decisions follow routes by themselves",
+                    ));
+            }
+            "proto" | "protocol" => {
+                words.once(key, &filter.protocol)?;
+                if words.peek() == Some("all") {
+                    words.next();
+                } else {
+                    filter.protocol = Some(protocol(words, key)?);
+                }
+            }
             "vrf" | "table" => {
                 if key == "table" {
                     words.offers(&["all"]);
@@ -431,15 +467,42 @@ fn filter(words: &mut Words<'_>) -> Result<RouteFilter, Refusal> {
                 if !["to", "exact"].contains(&word) {
                     words.back();
                 }
-                if filter.destination.is_some() || LATER.contains(&word) || word == "scope" {
-                    let later = [LATER, &["scope"]].concat();
+                let later = [LATER, &["scope", "src", "metric", "onlink"]].concat();
+                if filter.destination.is_some() || later.contains(&word) {
                     return Err(words.refuse(&known, &later));
                 }
                 filter.destination = exact(words)?;
             }
         }
     }
+    if every_table {
+        return Ok(filter);
+    }
+    if filter.table.is_none() {
+        main_unless_said(&mut filter.vrf);
+    }
+    let prefix = filter.destination.or(filter.within).or(filter.holding);
+    let said = prefix.map(|prefix| prefix.address()).or(filter.via).map(Family::of);
+    filter.family = words.family().or(said).or(Some(Family::V4));
     Ok(filter)
+}
+
+/// iproute2's abbreviations of words that scripts have, as in `r s t all`.
+fn written_out(key: &str) -> &str {
+    match key {
+        "t" | "ta" | "tab" | "tabl" => "table",
+        "protoc" | "protoco" => "protocol",
+        "prio" => "priority",
+        _ => key,
+    }
+}
+
+/// Who made a route, after `proto`.
+fn protocol(words: &mut Words<'_>, key: &str) -> Result<RouteProtocol, Refusal> {
+    let word = words.need("who made it")?;
+    word.parse().map_err(|why: UnknownRouteProtocol| {
+        words.invalid(format!("{key} '{}'", shown(word))).with_hint(why.to_string())
+    })
 }
 
 /// One of several next hops, after `nexthop`:
@@ -513,6 +576,18 @@ fn via(words: &mut Words<'_>) -> Result<IpAddr, Refusal> {
             }
         }
         _ => words.address("via"),
+    }
+}
+
+/// An address, which may have the length of a host behind it.
+fn host(words: &mut Words<'_>) -> Result<IpAddr, Refusal> {
+    let word = words.peek().unwrap_or_default();
+    match prefix(word) {
+        Ok(prefix) if prefix.is_host() => {
+            words.next();
+            Ok(prefix.address())
+        }
+        _ => words.address("destination"),
     }
 }
 

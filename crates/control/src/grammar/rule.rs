@@ -1,6 +1,6 @@
 //! `rule`.
 
-use api::{Family, Refusal, Request, RuleAction, RuleSpec};
+use api::{Family, MAIN_VRF, Refusal, Request, RuleAction, RuleSpec};
 use types::{DscpSelector, IpPrefix, PortRange};
 
 use super::words::{TableWord, Words, number, shown};
@@ -76,9 +76,11 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
             .unsupported("this is not supported yet")
             .with_hint("add, delete, show, flush"));
     }
-    let spec = spec(words)?;
+    let mut spec = spec(words)?;
     let request = match command {
         Command::Add => {
+            // As with iproute2.
+            spec.action.get_or_insert_with(|| RuleAction::Vrf(MAIN_VRF.to_owned()));
             let spec = crate::check::normal_rule(spec);
             crate::check::rule(&spec).map_err(|fault| words.fault(fault))?;
             words.end()?;
@@ -151,7 +153,7 @@ fn spec(words: &mut Words<'_>) -> Result<RuleSpec, Refusal> {
                 words.once(key, &spec.dscp)?;
                 spec.dscp = Some(tos(words, key)?);
             }
-            "priority" | "pref" | "preference" | "order" => {
+            key if is_priority(key) => {
                 words.once("priority", &spec.priority)?;
                 spec.priority = Some(words.number(key)?);
             }
@@ -166,6 +168,11 @@ fn spec(words: &mut Words<'_>) -> Result<RuleSpec, Refusal> {
         }
     }
     Ok(spec)
+}
+
+/// iproute2's words for the priority, with their abbreviations.
+fn is_priority(key: &str) -> bool {
+    key.len() > 1 && ["preference", "priority", "order"].iter().any(|word| word.starts_with(key))
 }
 
 fn action(words: &mut Words<'_>, key: &str, spec: &mut RuleSpec) -> Result<(), Refusal> {

@@ -98,6 +98,11 @@ fn what_is_accepted() {
         "route del 10.2.0.0/16",
         "route get 10.2.3.4 vrf red",
         "route flush dev wan",
+        "route show all",
+        "r s t all",
+        "ro add 10.2.0.0/16 via 192.0.2.2 tab 100 prio 5",
+        "route show proto bgp",
+        "route add 10.2.0.0/16 via 192.0.2.2 proto static pref medium",
         "neigh",
         "neighbour show dev wan nud permanent",
         "n add 192.0.2.2 lladdr 02:00:00:00:00:02 dev wan nud permanent",
@@ -107,6 +112,8 @@ fn what_is_accepted() {
         "addr",
         "a",
         "addr add 192.0.2.1/24 brd + dev wan",
+        "addr add 192.0.2.1/24 broadcast 192.0.2.255 dev wan label wan scope global nodad",
+        "addr add fe80::1/64 dev wan scope link valid_lft forever preferred_lft forever",
         "address del 192.0.2.1/24 dev wan",
         "addr show dev wan",
         "addr show wan",
@@ -348,7 +355,7 @@ fn what_is_refused_and_why() {
         ("vrf add red table", "a number is needed"),
         ("vrf add red blue", "'blue' is not expected here"),
         ("route add 10.0.0.0/8 dev lan scope host", "scope 'host'"),
-        ("route append 10.0.0.0/8 dev lan", "not supported yet"),
+        ("route append 10.0.0.0/8 dev lan", "of a prefix there is one route of each metric"),
         ("route flush", "which routes?"),
         ("route get", "'ADDRESS' is missing"),
         ("route get 10.0.0.1 ipproto tcp", "'ipproto' is not supported yet"),
@@ -361,7 +368,7 @@ fn what_is_refused_and_why() {
         ("neigh flush", "which neighbours?"),
         ("addr add 192.0.2.1/24", "'dev' is missing"),
         ("addr add 192.0.2.0/24 dev wan", "network address"),
-        ("addr add 192.0.2.1/24 dev wan label wan:1", "'label' is not supported yet"),
+        ("addr add 192.0.2.1/24 dev wan label wan:1", "label: an address of wan has no name"),
         ("addr add 192.0.2.1/24 dev wan brd 192.0.2.127", "broadcast address of one's own choice"),
         ("addr flush", "which addresses?"),
         ("link set wan", "nothing to set"),
@@ -706,6 +713,120 @@ proptest! {
 }
 
 #[test]
+fn what_is_removed_is_of_the_vrf_main_unless_another_one_is_said() {
+    let main = Some("main".to_owned());
+    for line in ["xfrm policy flush", "xfrm policy deleteall", "xfrm policy deleteall dir in"] {
+        let Request::PolicyFlush(filter) = accepted(line) else { panic!("{line}") };
+        assert_eq!((filter.vrf, filter.if_id), (main.clone(), None), "{line}");
+    }
+    let Request::PolicyFlush(filter) = accepted("xfrm policy flush if_id 7") else { panic!() };
+    assert_eq!((filter.vrf, filter.if_id), (None, Some(7)));
+    let Request::PolicyFlush(filter) = accepted("xfrm policy deleteall vrf red") else { panic!() };
+    assert_eq!(filter.vrf.as_deref(), Some("red"));
+    for line in ["xfrm state flush", "xfrm state deleteall", "xfrm state deleteall reqid 1"] {
+        let Request::StateFlush(flush) = accepted(line) else { panic!("{line}") };
+        assert_eq!(flush.filter.vrf, main, "{line}");
+    }
+    for (line, vrf) in [
+        ("neigh flush all", Some("main")),
+        ("neigh flush to 10.0.0.0/8", Some("main")),
+        ("neigh flush dev lan", None),
+        ("neigh flush vrf red", Some("red")),
+    ] {
+        let Request::NeighbourFlush(filter) = accepted(line) else { panic!("{line}") };
+        assert_eq!(filter.vrf.as_deref(), vrf, "{line}");
+    }
+    for (line, vrf) in [("addr flush to 10/8", Some("main")), ("addr flush dev lan", None)] {
+        let Request::AddressFlush(filter) = accepted(line) else { panic!("{line}") };
+        assert_eq!(filter.vrf.as_deref(), vrf, "{line}");
+    }
+    for (line, vrf, family) in [
+        ("route flush root 10/8", Some("main"), Some(Family::V4)),
+        ("route flush fd00::/8", Some("main"), Some(Family::V6)),
+        ("route flush table 10", None, Some(Family::V4)),
+        ("route flush vrf red", Some("red"), Some(Family::V4)),
+        ("route flush table all", None, None),
+    ] {
+        let Request::RouteFlush(filter) = accepted(line) else { panic!("{line}") };
+        assert_eq!((filter.vrf.as_deref(), filter.family), (vrf, family), "{line}");
+    }
+}
+
+#[test]
+fn routes_are_shown_as_ip_shows_them() {
+    for (line, vrf, table, family) in [
+        ("route", Some("main"), None, Some(Family::V4)),
+        ("route show dev lan", Some("main"), None, Some(Family::V4)),
+        ("route show all", Some("main"), None, Some(Family::V4)),
+        ("route show fd00::/8", Some("main"), None, Some(Family::V6)),
+        ("route show table 10", None, Some(10), Some(Family::V4)),
+        ("route show table all", None, None, None),
+    ] {
+        let Request::RouteList(filter) = accepted(line) else { panic!("{line}") };
+        assert_eq!((filter.vrf.as_deref(), filter.table), (vrf, table), "{line}");
+        assert_eq!(filter.family, family, "{line}");
+    }
+    let words = ["route", "show"];
+    let Ok(Request::RouteList(filter)) = parse_with(&words, Some(Family::V6)) else { panic!() };
+    assert_eq!(filter.family, Some(Family::V6));
+}
+
+#[test]
+fn a_port_of_0_is_any_port_of_a_policy_and_of_nothing_else() {
+    let line = "xfrm policy add dst 10/8 proto udp sport 0 dport 0x0 dir out";
+    let Request::PolicyAdd(spec) = accepted(line) else { panic!() };
+    assert_eq!((spec.selector.source_ports, spec.selector.destination_ports), (None, None));
+    let line = "xfrm policy add dst 10/8 proto udp sport 0-0 dport 53 dir out";
+    let Request::PolicyAdd(spec) = accepted(line) else { panic!() };
+    assert_eq!(spec.selector.source_ports, "0".parse().ok());
+    let line = "filter add dev lan ingress proto udp dport 0 action drop";
+    let Request::FilterAdd(spec) = accepted(line) else { panic!() };
+    assert_eq!(spec.selector.destination_ports, "0".parse().ok());
+}
+
+#[test]
+fn rules_are_said_as_with_iproute2() {
+    for word in ["priority", "prio", "pref", "preference", "order", "pri"] {
+        let Request::RuleAdd(spec) = accepted(&format!("rule add {word} 7 from 10/8")) else {
+            panic!("{word}")
+        };
+        assert_eq!(spec.priority, Some(7));
+        // Without an action it is the table main.
+        assert_eq!(spec.action, Some(api::RuleAction::Vrf("main".to_owned())));
+    }
+}
+
+#[test]
+fn a_selector_of_an_sa_may_say_everything_and_nothing_less() {
+    let state = "xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 1 mode tunnel enc cipher_null '' auth \
+        digest_null ''";
+    for all in ["sel src 0.0.0.0/0 dst 0.0.0.0/0", "sel src ::/0 dst ::/0 reqid 5", "sel src any"] {
+        assert!(matches!(accepted(&format!("{state} {all}")), Request::StateAdd(_)), "{all}");
+    }
+    for some in ["sel src 10.0.0.0/8", "sel src 0.0.0.0/0 dst 0.0.0.0/0 proto gre"] {
+        let refusal = parse(&split(&format!("{state} {some}"))).unwrap_err().to_string();
+        assert!(refusal.contains("'sel' of some packets is not supported"), "{refusal}");
+    }
+}
+
+#[test]
+fn what_is_not_here_is_refused_with_what_to_say_instead() {
+    for (line, says) in [
+        ("route add 10/8 via 10.0.0.1 mtu 1400", "link set PORT mtu BYTES"),
+        ("route add 10/8 via 10.0.0.1 tos 4", "rule add dscp"),
+        ("route flush cache", "'cache': there is no cache of routes"),
+        ("addr add 10.0.0.1/8 dev lan peer 10.0.0.2", "a route to the other end"),
+        ("addr add 10.0.0.1/8 dev lan scope host", "that of 10.0.0.1/8 is global"),
+        ("netns list", "'netns' is not here"),
+        ("nexthop add id 1 blackhole", "next hops are parts of routes"),
+        ("mon", "'mon' is not here"),
+    ] {
+        let refusal = parse(&split(line)).unwrap_err().to_string();
+        assert!(refusal.contains(says), "{line}: {refusal}");
+    }
+}
+
+#[test]
 fn families_in_front_of_a_command() {
     let read =
         |line: &str, family| parse_with(&line.split_whitespace().collect::<Vec<_>>(), Some(family));
@@ -721,7 +842,9 @@ fn families_in_front_of_a_command() {
     for (line, says) in [
         ("route add 10.0.0.0/8 dev lan", "10.0.0.0 is not of the family that -6 says"),
         ("addr add 10.0.0.1/8 dev lan", "not of the family"),
-        ("xfrm state list", "-4 and -6 are for"),
+        ("qdisc show", "-4 and -6 are for"),
+        ("xfrm policy add src 10.0.0.0/8 dir in", "10.0.0.0 is not of the family that -6 says"),
+        ("xfrm state get dst 10.0.0.1 spi 5", "not of the family"),
     ] {
         let refusal = read(line, Family::V6).unwrap_err().to_string();
         assert!(refusal.contains(says), "{line}: {refusal}");

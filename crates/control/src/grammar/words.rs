@@ -8,6 +8,7 @@ use types::{IpPrefix, Mac};
 
 use super::complete::{Name, Offers};
 
+use super::instead::instead;
 pub(super) use crate::check::shown;
 use crate::config::nearest;
 use crate::elsewhere::elsewhere;
@@ -116,6 +117,11 @@ impl<'w> Words<'w> {
         self.all.get(self.at).copied()
     }
 
+    /// The word behind the next one.
+    pub(super) fn after_next(&self) -> Option<&'w str> {
+        self.all.get(self.at + 1).copied()
+    }
+
     pub(super) fn next(&mut self) -> Option<&'w str> {
         let word = self.peek()?;
         self.at += 1;
@@ -138,6 +144,12 @@ impl<'w> Words<'w> {
                     .with_hint(format!("{what} is needed")))
             }
         }
+    }
+
+    /// Goes back over the last word, and returns it.
+    pub(super) fn back_to(&mut self) -> Option<&'w str> {
+        self.back();
+        self.peek()
     }
 
     /// Goes back over the last word.
@@ -204,6 +216,15 @@ impl<'w> Words<'w> {
             self.invalid(format!("{key} '{}': {why}", shown(word)))
                 .with_hint("as in 192.0.2.0/24 or 2001:db8::/32")
         })
+    }
+
+    /// A network, or nothing for `all`, `any` and `default`.
+    pub(super) fn prefix_or_all(&mut self, key: &str) -> Result<Option<IpPrefix>, Refusal> {
+        if matches!(self.peek(), Some("all" | "any" | "default")) {
+            self.next();
+            return Ok(None);
+        }
+        Ok(Some(self.prefix(key)?.network()))
     }
 
     pub(super) fn mac(&mut self, key: &str) -> Result<Mac, Refusal> {
@@ -304,9 +325,13 @@ impl<'w> Words<'w> {
             return self.unsupported(message).with_hint(hint);
         }
         match word {
-            Some(word) if later.contains(&word) => self
-                .unsupported(format!("'{word}' is not supported yet"))
-                .with_hint(format!("known words: {}", expected.join(", "))),
+            Some(word) if later.contains(&word) => {
+                let object = self.all.first().copied().unwrap_or_default();
+                let hint = instead(object, word).map(str::to_owned);
+                self.unsupported(format!("'{word}' is not supported yet")).with_hint(
+                    hint.unwrap_or_else(|| format!("known words: {}", expected.join(", "))),
+                )
+            }
             _ => self.unexpected(expected.iter().copied()),
         }
     }
@@ -400,6 +425,11 @@ pub(super) fn prefix(word: &str) -> Result<IpPrefix, types::AddressError> {
 fn names<T>(choices: &[(&str, T)]) -> String {
     let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
     format!("expected: {}", names.join(", "))
+}
+
+/// Of what is removed without being named, that of VRF `main` is meant, and never that of all VRFs.
+pub(super) fn main_unless_said(vrf: &mut Option<String>) {
+    vrf.get_or_insert_with(|| MAIN_VRF.to_owned());
 }
 
 /// The number after `if_id`, of which 0 is none.

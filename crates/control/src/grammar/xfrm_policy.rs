@@ -6,7 +6,7 @@ use api::{
 use types::{DefaultAction, Direction, PolicyAction, Word};
 
 use super::complete::Name;
-use super::words::Words;
+use super::words::{Words, main_unless_said};
 use super::xfrm_selector::{self, SelectorWords};
 use super::xfrm_state::{Id, mode};
 
@@ -56,8 +56,15 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Command::Delete => Request::PolicyDelete(id(words)?),
         Command::Get => Request::PolicyGet(id(words)?),
         Command::List => Request::PolicyList(filter(words)?),
-        Command::DeleteAll | Command::Flush => Request::PolicyFlush(filter(words)?),
-        Command::Count => Request::PolicyCount,
+        Command::DeleteAll | Command::Flush => {
+            let mut filter = filter(words)?;
+            // An index is one policy's, and those of an xfrm link are of no VRF.
+            if filter.if_id.is_none() && filter.index.is_none() {
+                main_unless_said(&mut filter.vrf);
+            }
+            Request::PolicyFlush(filter)
+        }
+        Command::Count => Request::PolicyCountByDirection,
         Command::SetDefault => Request::PolicySetDefault(set_default(words)?),
         Command::GetDefault => {
             let vrf = match words.peek_of(&["vrf"]) {
@@ -80,7 +87,7 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
 }
 
 fn spec(words: &mut Words<'_>) -> Result<PolicySpec, Refusal> {
-    let (mut selector, mut vrf, mut direction) = (SelectorWords::default(), None, None);
+    let (mut selector, mut vrf, mut direction) = (SelectorWords::of_policy(), None, None);
     let (mut action, mut priority, mut template, mut if_id) = (None, None, None, None);
     let more = ["dir", "vrf", "action", "priority", "if_id", "ptype", "tmpl"];
     let known = [xfrm_selector::WORDS, &more].concat();
@@ -214,7 +221,7 @@ fn template(words: &mut Words<'_>) -> Result<Template, Refusal> {
 
 fn id(words: &mut Words<'_>) -> Result<PolicyId, Refusal> {
     let (mut selector, mut vrf, mut direction, mut index, mut if_id) =
-        (SelectorWords::default(), None, None, None, None);
+        (SelectorWords::of_policy(), None, None, None, None);
     let more = ["dir", "index", "vrf", "if_id", "ptype"];
     let known = [xfrm_selector::WORDS, &more].concat();
     while let Some(key) = words.peek_of(&known) {
@@ -267,8 +274,8 @@ fn id(words: &mut Words<'_>) -> Result<PolicyId, Refusal> {
 }
 
 fn filter(words: &mut Words<'_>) -> Result<PolicyFilter, Refusal> {
-    let (mut selector, mut filter) = (SelectorWords::default(), PolicyFilter::default());
-    let more = ["vrf", "dir", "index", "action", "priority", "ptype", "nosock"];
+    let (mut selector, mut filter) = (SelectorWords::of_policy(), PolicyFilter::default());
+    let more = ["vrf", "dir", "index", "action", "priority", "if_id", "ptype", "nosock"];
     let known = [xfrm_selector::WORDS, &more].concat();
     while let Some(key) = words.peek_of(&known) {
         if selector.take(words)? {
@@ -299,6 +306,7 @@ fn filter(words: &mut Words<'_>) -> Result<PolicyFilter, Refusal> {
                 words.once(key, &filter.priority)?;
                 filter.priority = Some(words.number(key)?);
             }
+            "if_id" => filter.if_id = Some(super::words::if_id(words, &filter.if_id)?),
             // There are no socket policies.
             "nosock" => {}
             "ptype" => ptype(words)?,

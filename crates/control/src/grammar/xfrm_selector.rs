@@ -6,7 +6,7 @@ use core::str::FromStr;
 use api::{Refusal, Selector};
 use types::{DscpSelector, IpRange};
 
-use super::words::{Words, prefix, shown};
+use super::words::{Words, number, prefix, shown};
 
 /// The words that a selector is made of.
 pub(super) const WORDS: &[&str] = &[
@@ -42,6 +42,8 @@ pub(super) struct SelectorWords {
     source: Option<Option<IpRange>>,
     destination: Option<Option<IpRange>>,
     selector: Selector,
+    /// Whether `sport 0` and `dport 0` mean any port, as in policies.
+    is_policy: bool,
 }
 
 /// A part of a selector.
@@ -78,6 +80,11 @@ pub(super) fn part(word: &str) -> Option<Part> {
 }
 
 impl SelectorWords {
+    /// Of a policy, in which port 0 means any, as with iproute2.
+    pub(super) fn of_policy() -> Self {
+        Self { is_policy: true, ..Self::default() }
+    }
+
     /// Takes a part of a selector, where the next word begins one.
     pub(super) fn take(&mut self, words: &mut Words<'_>) -> Result<bool, Refusal> {
         match words.peek().and_then(|word| Some((word, part(word)?))) {
@@ -94,7 +101,15 @@ impl SelectorWords {
         part: Part,
     ) -> Result<(), Refusal> {
         let selector = &mut self.selector;
+        let is_any_port = self.is_policy
+            && matches!(part, Part::SourcePorts | Part::DestinationPorts)
+            && words.after_next().and_then(number) == Some(0);
         match part {
+            _ if is_any_port => {
+                words.next();
+                words.next();
+                Ok(())
+            }
             Part::Source => take_addresses(words, key, &mut self.source),
             Part::Destination => take_addresses(words, key, &mut self.destination),
             Part::Protocol => {
@@ -142,7 +157,7 @@ impl SelectorWords {
             words.invalid(format!("{key} '{}': {why}", shown(word))).with_hint(hint)
         };
         let octet = |word: &str| {
-            let number = super::words::number(word).and_then(|number| u8::try_from(number).ok());
+            let number = number(word).and_then(|number| u8::try_from(number).ok());
             number.ok_or_else(|| refuse("expected a number from 0 to 0xff".to_owned()))
         };
         let Some((value, mask)) = word.split_once('/') else {
@@ -156,6 +171,15 @@ impl SelectorWords {
         let dscp = DscpSelector::new(value >> 2, mask >> 2);
         self.selector.dscp = Some(dscp.map_err(|why| refuse(why.to_string()))?);
         Ok(())
+    }
+
+    /// Whether it has nothing but prefixes that hold every address.
+    pub(super) fn is_everything(&self) -> bool {
+        let every = |range: Option<Option<IpRange>>| {
+            range.flatten().is_none()
+                || ["0.0.0.0/0", "::/0"].iter().any(|all| all.parse().ok() == range.flatten())
+        };
+        self.selector == Selector::default() && every(self.source) && every(self.destination)
     }
 
     /// Whether nothing was given.

@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 
 use api::{
-    Aead, Authentication, Encryption, MAIN_VRF, Refusal, Request, StateFilter, StateFlush, StateId,
-    StateList, StateSpec,
+    Aead, Authentication, Encryption, MAIN_VRF, Refusal, Request, Selector, StateFilter,
+    StateFlush, StateId, StateList, StateSpec,
 };
 use types::{SaFlag, SaMode};
 
-use super::words::{Words, shown};
+use super::words::{Words, main_unless_said, shown};
+use super::xfrm_selector::SelectorWords;
 
 #[derive(Clone, Copy)]
 enum Command {
@@ -64,7 +65,6 @@ const LATER: &[&str] = &[
     "replay-seq-hi",
     "replay-oseq-hi",
     "extra-flag",
-    "sel",
     "limit",
     "encap",
     "coa",
@@ -89,10 +89,11 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Command::Get => Request::StateGet(id(words, true)?),
         Command::List => Request::StateList(list(words)?),
         Command::DeleteAll | Command::Flush => {
-            let StateList { filter, show_keys } = list(words)?;
+            let StateList { mut filter, show_keys } = list(words)?;
             if show_keys {
                 return Err(words.invalid("'keys' goes with get and list only"));
             }
+            main_unless_said(&mut filter.vrf);
             Request::StateFlush(StateFlush { filter })
         }
         Command::Count => Request::StateCount,
@@ -209,6 +210,17 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
                 received = Some(words.number(key)?);
             }
             "if_id" => if_id = Some(super::words::if_id(words, &if_id)?),
+            // Behind it come the addresses of a selector alone.
+            "sel" => {
+                let mut selector = SelectorWords::of_policy();
+                while selector.take(words)? {}
+                if selector.unchecked() != Selector::default() && !selector.is_everything() {
+                    words.back();
+                    return Err(words
+                        .unsupported("'sel' of some packets is not supported: policies choose them")
+                        .with_hint("sel src 0.0.0.0/0 dst 0.0.0.0/0, or no sel; xfrm policy"));
+                }
+            }
             "flag" => {
                 words.once(key, &flags)?;
                 flags = Some(self::flags(words)?);

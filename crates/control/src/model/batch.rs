@@ -23,6 +23,7 @@ impl Control {
             randomness: &mut self.randomness,
             sequences: &mut self.sequences,
             journal: self.journal.as_mut(),
+            sa_events: Some(&mut self.sa_events),
             origin: Origin::Runtime,
             is_restoring: false,
             connections: Some(self.connections),
@@ -36,6 +37,7 @@ impl Control {
             report = BatchReport {
                 refused: report.refused,
                 refusals: report.refusals,
+                all_refused: report.all_refused,
                 ..BatchReport::default()
             };
         }
@@ -49,6 +51,7 @@ impl Control {
         } else {
             self.sequences.undo();
         }
+        self.settle_sa_events();
         report
     }
 }

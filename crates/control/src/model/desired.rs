@@ -19,6 +19,7 @@ use super::qdiscs::{DesiredTree, Device};
 use super::refuse::{no_port, no_vrf};
 use super::rule_list::RuleList;
 use super::shared::Shared;
+use super::watch::Watch;
 use crate::check::KeyUses;
 use crate::conntrack_settings::ConntrackSettings;
 use crate::settings::{GatewaySettings, PortSettings};
@@ -58,6 +59,8 @@ pub(super) struct Desired {
     pub(super) links_not_compiled: BTreeMap<(IfId, u8), Arc<str>>,
     /// Why policies are compiled no more, if that is so.
     pub(super) compiler_ended: Option<Arc<str>>,
+    /// What is about to change, if somebody follows.
+    pub(super) watch: Watch,
 }
 
 /// What is unique about an SA.
@@ -210,11 +213,13 @@ impl Desired {
             firewall_changes: 0,
             links_not_compiled: BTreeMap::new(),
             compiler_ended: None,
+            watch: Watch::default(),
         }
     }
 
     /// Makes these the routes of a prefix.
     pub(super) fn put_routes(&mut self, place: Place, alternatives: Vec<DesiredRoute>) {
+        self.touch_routes(place);
         let is_far = |entry: &DesiredRoute| {
             let spec = &entry.spec;
             spec.port_vrf.is_some()

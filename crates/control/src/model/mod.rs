@@ -27,6 +27,7 @@ mod route_views;
 mod routes;
 mod rule_list;
 mod rules;
+mod sa_events;
 mod save;
 mod security;
 mod sequences;
@@ -37,6 +38,7 @@ mod taps;
 mod tests;
 mod vlans;
 mod vrfs;
+mod watch;
 
 use core::fmt;
 use std::collections::BTreeSet;
@@ -60,10 +62,13 @@ pub use journal::Changes;
 pub use links::{VrfCounts, links};
 pub use reload::Plan;
 pub use restore::Restored;
+pub use sa_events::{SaEvent, SaEventKind};
 pub use sequences::{Reservation, SECRET_LENGTH, SequenceRecord};
+pub use watch::ObjectChange;
 
 use self::desired::{Desired, defaults_in_force};
 use self::journal::Journal;
+use self::sa_events::SaEvents;
 use self::sequences::{Ledger, Sequences};
 use crate::config::Config;
 use crate::settings::GatewaySettings;
@@ -81,6 +86,7 @@ pub struct Control {
     /// Changes by command, if somebody keeps them.
     journal: Option<Journal>,
     sequences: Sequences,
+    sa_events: SaEvents,
     connections: conntrack::Maker,
     /// When flows were last looked at, whether their time is over.
     flows_aged: Time,
@@ -109,6 +115,8 @@ struct Draft<'c> {
     randomness: &'c mut ChaCha20Rng,
     sequences: &'c mut Sequences,
     journal: Option<&'c mut Journal>,
+    /// What follows SAs; none in a rehearsal.
+    sa_events: Option<&'c mut SaEvents>,
     /// Who asks.
     origin: Origin,
     /// Whether what was in force before a restart comes back: what does not fit now, and came to be
@@ -127,8 +135,17 @@ impl<'c> Draft<'c> {
         sequences: &'c mut Sequences,
         origin: Origin,
     ) -> Self {
-        let (journal, is_restoring, connections) = (None, false, None);
-        Self { tables, desired, randomness, sequences, journal, origin, is_restoring, connections }
+        Self {
+            tables,
+            desired,
+            randomness,
+            sequences,
+            journal: None,
+            sa_events: None,
+            origin,
+            is_restoring: false,
+            connections: None,
+        }
     }
 }
 
@@ -154,6 +171,7 @@ impl Control {
             applied: Config::default(),
             journal: None,
             sequences: Sequences::Free,
+            sa_events: SaEvents::default(),
             connections,
             flows_aged: Time(0),
             judging: firewall::Judging::default(),
@@ -209,15 +227,21 @@ impl Control {
         let (randomness, sequences) = (&mut self.randomness, &mut self.sequences);
         let mut draft = Draft::new(tables, &mut desired, randomness, sequences, origin);
         draft.connections = Some(self.connections);
+        draft.sa_events = Some(&mut self.sa_events);
         let Plan { config, .. } = plan;
         let outcome = draft.reconcile(&config, opened, now);
         let tables = draft.tables;
-        let mut difference = outcome.inspect_err(|_| self.sequences.undo())?;
+        if outcome.is_err() {
+            self.sequences.undo();
+            self.settle_sa_events();
+        }
+        let mut difference = outcome?;
         conntrack::set(&tables, &desired, &self.desired);
         self.gateway = desired.gateway.clone().unwrap_or_default();
         self.desired = desired;
         self.applied = config;
         self.publisher.publish(tables);
+        self.settle_sa_events();
         let fell = self.judge_if_changed(now);
         if fell > 0 {
             let text = format!("{fell} that the firewall does not allow any more");
@@ -249,17 +273,23 @@ impl Control {
             randomness: &mut self.randomness,
             sequences: &mut self.sequences,
             journal: self.journal.as_mut(),
+            sa_events: Some(&mut self.sa_events),
             origin: Origin::Runtime,
             is_restoring: false,
             connections: Some(self.connections),
         };
         let outcome = draft.carry_out_or_forget(request, now);
         let tables = draft.tables;
-        let mut reply = outcome.inspect_err(|_| self.sequences.undo())?;
+        if outcome.is_err() {
+            self.sequences.undo();
+            self.settle_sa_events();
+        }
+        let mut reply = outcome?;
         if let Some(desired) = copy {
             self.desired = desired;
         }
         self.publisher.publish(tables);
+        self.settle_sa_events();
         self.judge_if_changed(now);
         if let Reply::FirewallChanged(report) = &mut reply {
             self.report_judging(report);
@@ -320,6 +350,7 @@ impl Control {
             self.age_flows(now);
         }
         self.judge_on(now);
+        self.sa_events.tick(&self.publisher.current(), &self.desired);
         let mut tables = self.tables();
         let (probes, changed) = self.desired.neighbours.age(&mut tables, now);
         if changed {
@@ -448,6 +479,34 @@ impl Control {
         self.desired.compiler_ended = Some(why.into());
     }
 
+    /// Notes what changes from now on: [`Control::take_object_changes`] returns it. Or notes nothing
+    /// any more.
+    pub fn watch(&mut self, is_on: bool) {
+        self.desired.watch(is_on);
+    }
+
+    /// What has changed since it was last called, if somebody watches. To be called after every
+    /// request, event, reload and tick.
+    pub fn take_object_changes(&mut self, now: Time) -> Vec<ObjectChange> {
+        let tables = self.publisher.current();
+        self.desired.changes(&tables, now)
+    }
+
+    /// Follows what becomes of SAs from now on: [`Control::take_sa_events`] returns it.
+    pub fn follow_sas(&mut self) {
+        self.sa_events.begin(&self.publisher.current(), &self.desired);
+    }
+
+    /// What has become of SAs since it was last called. To be called after every request, reload
+    /// and tick.
+    pub fn take_sa_events(&mut self) -> impl Iterator<Item = SaEvent> + use<> {
+        self.sa_events.take().into_iter()
+    }
+
+    fn settle_sa_events(&mut self) {
+        self.sa_events.settle(&self.publisher.current(), &self.desired);
+    }
+
     fn tables(&self) -> Tables {
         Tables::clone(&self.publisher.current())
     }
@@ -510,6 +569,9 @@ impl Control {
             }
             Request::Spd(filter) => Reply::Spd(spd::report(tables, desired, filter)?),
             Request::PolicyCount => Reply::Count(desired.policies.len() as u64),
+            Request::PolicyCountByDirection => {
+                Reply::PolicyCounts(security::policy_counts(desired))
+            }
             Request::PolicyGetDefault(vrf) => {
                 Reply::Defaults(defaults_in_force(tables, &vrf.name, desired.vrf(&vrf.name)?))
             }
@@ -527,6 +589,14 @@ impl Draft<'_> {
             journal.back_to(mark);
         }
         done
+    }
+
+    /// An SA may be about to change.
+    fn touch_state(&mut self, key: desired::StateKey) {
+        self.desired.touch_state(key);
+        if let Some(events) = &mut self.sa_events {
+            events.touch(&self.tables, self.desired, key);
+        }
     }
 
     fn note(&mut self, note: impl FnOnce(&mut Journal)) {

@@ -41,6 +41,8 @@ pub(super) struct Neighbours {
     learned: BTreeMap<(PortId, bool), usize>,
     /// Answers on a port that there was no room for.
     refused: BTreeMap<PortId, u64>,
+    /// As they were when they were about to change, if somebody follows.
+    touched: Option<BTreeMap<(PortId, IpAddr), Option<Neighbour>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +113,7 @@ impl Neighbours {
     }
 
     pub(super) fn remove(&mut self, port: PortId, address: IpAddr) -> Option<Neighbour> {
+        self.touch(port, address);
         let neighbour = self.entries.remove(&(port, address))?;
         if let How::Learned { due, .. } = neighbour.how {
             self.due.remove(&(due, port, address));
@@ -119,6 +122,25 @@ impl Neighbours {
             }
         }
         Some(neighbour)
+    }
+
+    /// Notes from now on what changes, or nothing any more.
+    pub(super) fn watch(&mut self, is_on: bool) {
+        self.touched = is_on.then(BTreeMap::new);
+    }
+
+    /// What there was of those that may have changed since this was called last.
+    pub(super) fn touched(&mut self) -> BTreeMap<(PortId, IpAddr), Option<Neighbour>> {
+        self.touched.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn touch(&mut self, port: PortId, address: IpAddr) {
+        if let Some(touched) = &mut self.touched {
+            let entries = &self.entries;
+            touched
+                .entry((port, address))
+                .or_insert_with(|| entries.get(&(port, address)).copied());
+        }
     }
 
     /// Removes all of a port. Returns them.

@@ -365,6 +365,7 @@ impl Draft<'_> {
         if unchanged {
             // Who asked for an address may have changed all the same.
             for port in wanted {
+                self.desired.touch_port(&self.tables, &port.settings.name);
                 self.desired.ports.insert(port.settings.name.clone(), port);
             }
             return Ok(());
@@ -467,6 +468,7 @@ impl Draft<'_> {
             }
         }
         let id = port.id;
+        self.desired.touch_port(&self.tables, &name);
         self.desired.ports.insert(name, port);
         self.desired.neighbours.settle(&mut self.tables, id);
         Ok(())

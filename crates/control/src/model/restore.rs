@@ -87,6 +87,7 @@ impl Control {
             Draft::new(tables, &mut self.desired, randomness, sequences, Origin::Runtime);
         draft.is_restoring = true;
         draft.connections = Some(self.connections);
+        draft.sa_events = Some(&mut self.sa_events);
         for line in texts.flat_map(str::lines) {
             let (command, origin) = match line.strip_prefix(OF_FILE) {
                 Some(rest) if !is_same_file => {
@@ -169,6 +170,7 @@ impl Control {
         restored.closed = closed.filter(|name| without_policies.contains(name)).collect();
         let tables = draft.tables;
         self.publisher.publish(tables);
+        self.settle_sa_events();
         restored
     }
 

@@ -10,11 +10,11 @@ use tables::{
     NextHopState, Port, RouteKind, RouteSpec as TableRoute, RuleAction, RuleFlow, TableId,
     TableRef, Tables,
 };
-use types::{Dscp, IpPrefix, PortId, Protocol};
+use types::{Dscp, IpPrefix, PortId, Protocol, RouteProtocol};
 
 use super::desired::{Desired, DesiredRoute};
 use super::recursive::{self, Routes};
-use super::routes::{matches, member, of_filter, on_link, places, resolve, usable};
+use super::routes::{matches, member, of_filter, on_link, places, protocol_of, resolve, usable};
 
 /// Routes as they are, by VRF, then prefix, then metric.
 pub(super) fn list(
@@ -43,13 +43,15 @@ pub(super) fn list(
         }
     }
     views.retain(|view| {
-        (filter.all || !matches!(view.kind, Kind::Local | Kind::Broadcast)) && {
-            let several = view.nexthops.iter();
-            let several = several.map(|one| (one.dev.as_deref(), one.gateway));
-            let by = view.port.as_deref().or(view.nexthop_vrf.as_deref());
-            let ways: Vec<_> = several.chain([(by, view.via)]).collect();
-            matches(filter, view.destination, view.kind, &ways)
-        }
+        (filter.protocol.is_none() || filter.protocol == view.protocol)
+            && (filter.all || !matches!(view.kind, Kind::Local | Kind::Broadcast))
+            && {
+                let several = view.nexthops.iter();
+                let several = several.map(|one| (one.dev.as_deref(), one.gateway));
+                let by = view.port.as_deref().or(view.nexthop_vrf.as_deref());
+                let ways: Vec<_> = several.chain([(by, view.via)]).collect();
+                matches(filter, view.destination, view.kind, &ways)
+            }
     });
     views.sort_by(|a, b| {
         let key = |view: &RouteView| {
@@ -187,7 +189,7 @@ fn active(
     alternatives.iter().find(used).map(|entry| entry.spec.metric)
 }
 
-fn view(
+pub(super) fn view(
     tables: &Tables,
     routes: &Routes,
     vrf: TableRef,
@@ -234,6 +236,7 @@ fn view(
         active,
         usable: usable(tables, routes, vrf, spec).is_some(),
         origin: entry.origin,
+        protocol: Some(protocol_of(entry)),
     }
 }
 
@@ -349,5 +352,6 @@ fn made_view(tables: &Tables, vrf: &tables::Vrf, route: &tables::Route) -> Route
         active: up,
         usable: up,
         origin: Origin::Gateway,
+        protocol: Some(RouteProtocol::KERNEL),
     }
 }

@@ -13,7 +13,7 @@ use tables::{
     MemberSpec as TableMember, Port, RouteKind, RouteSpec as TableRoute, TableError, TableId,
     TableRef, Tables,
 };
-use types::{IpPrefix, PortId, VrfId};
+use types::{IpPrefix, PortId, RouteProtocol, VrfId};
 
 use super::Draft;
 use super::desired::{Desired, DesiredPort, DesiredRoute};
@@ -69,12 +69,11 @@ impl Draft<'_> {
             let spec = &entry.spec;
             id.kind.is_none_or(|kind| kind == spec.kind)
                 && id.via.is_none_or(|via| Some(via) == spec.via)
-                && id.port.as_ref().is_none_or(|port| {
-                    [&spec.port, &spec.nexthop_vrf].contains(&&Some(port.clone()))
-                })
+                && id.port.as_deref().is_none_or(|port| self.way_out(table, spec) == Some(port))
                 && id.nexthop_vrf.as_ref().is_none_or(|vrf| Some(vrf) == spec.nexthop_vrf.as_ref())
                 && (id.nexthops.is_empty() || are_same(&id.nexthops, &spec.nexthops))
                 && id.metric.is_none_or(|metric| metric == spec.metric)
+                && id.protocol.is_none_or(|protocol| protocol == protocol_of(entry))
         };
         let Some(metric) =
             self.alternatives(place).iter().find(wanted).map(|entry| entry.spec.metric)
@@ -106,13 +105,14 @@ impl Draft<'_> {
             .iter()
             .filter(|((table, _), _)| tables.contains(table))
             .flat_map(|(place, all)| all.iter().map(move |entry| (place, entry)))
-            .filter(|(_, entry)| {
+            .filter(|(place, entry)| {
                 let spec = &entry.spec;
                 let several = spec.nexthops.iter();
                 let several = several.map(|one| (one.dev.as_deref(), one.gateway));
-                let by = spec.port.as_deref().or(spec.nexthop_vrf.as_deref());
+                let by = self.way_out(place.0, spec);
                 let ways: Vec<_> = several.chain([(by, spec.via)]).collect();
                 matches(filter, spec.destination, spec.kind, &ways)
+                    && filter.protocol.is_none_or(|protocol| protocol == protocol_of(entry))
             })
             .map(|(place, entry)| (*place, entry.spec.metric))
             .collect();
@@ -120,6 +120,17 @@ impl Draft<'_> {
             self.drop_route(*place, *metric)?;
         }
         Ok(wanted.len() as u64)
+    }
+
+    /// The port that a route leaves by, which it need not say, or the VRF that it leads to.
+    fn way_out<'s>(&'s self, table: TableRef, spec: &'s RouteSpec) -> Option<&'s str> {
+        let said = spec.port.as_deref().or(spec.nexthop_vrf.as_deref());
+        said.or_else(|| match resolve(&self.tables, table, spec) {
+            Ok(TableRoute::Via { port, .. }) if !spec.recursive => {
+                self.tables.port(port).map(|port| &*port.spec.name)
+            }
+            _ => None,
+        })
     }
 
     /// Puts a route among those of its prefix, in place of the one with its metric.
@@ -340,6 +351,15 @@ pub(super) fn of_filter(
     let vrfs = desired.vrfs.values().map(|vrf| TableRef::Vrf(vrf.id));
     let loose = loose_places(desired).into_iter().filter(|_| filter.all).map(|(table, _)| table);
     Ok(vrfs.chain(loose).collect())
+}
+
+/// Who made a route: what was said, or else what iproute2 says of routes of that origin.
+pub(super) fn protocol_of(entry: &DesiredRoute) -> RouteProtocol {
+    entry.spec.protocol.unwrap_or(match entry.origin {
+        Origin::Configuration => RouteProtocol::STATIC,
+        Origin::Runtime => RouteProtocol::BOOT,
+        Origin::Gateway => RouteProtocol::KERNEL,
+    })
 }
 
 /// `VRF blue` or `table 10`

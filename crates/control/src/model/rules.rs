@@ -34,6 +34,7 @@ impl Draft<'_> {
             let full = tables::TableError::Limit { what: "policy rules", limit: MAX_RULES };
             return Err(refusal(&full));
         }
+        self.desired.touch_rules();
         let id = self.desired.rules.add(DesiredRule { spec: spec.clone(), origin });
         if let Err(refused) = self.settle_rule(id) {
             self.desired.rules.remove(id);
@@ -45,6 +46,7 @@ impl Draft<'_> {
 
     /// Removes the first rule that fits.
     pub(super) fn delete_rule(&mut self, asked: &RuleSpec) -> Result<(), Refusal> {
+        self.desired.touch_rules();
         let family = asked.family.unwrap_or(Family::V4);
         let asked = RuleSpec { family: Some(family), ..asked.clone() };
         // What is said in full is found at once.
@@ -69,6 +71,7 @@ impl Draft<'_> {
     }
 
     pub(super) fn flush_rules(&mut self, asked: &RuleSpec) -> Result<u64, Refusal> {
+        self.desired.touch_rules();
         let all = self.desired.rules.iter();
         let gone = all.filter(|(_, rule)| fits(&self.tables, asked, &rule.spec));
         let gone: Vec<_> = gone.map(|(id, _)| id).collect();
@@ -89,6 +92,7 @@ impl Draft<'_> {
             .filter_map(|(id, rule)| Some((id.number, in_tables(tables, desired, &rule.spec)?)));
         let asked: Vec<_> = asked.collect();
         self.tables.set_rules(asked).map_err(|error| refusal(&error))?;
+        self.desired.touch_rules();
         self.desired.rules = rules;
         Ok(())
     }
@@ -270,7 +274,12 @@ pub(super) fn list(tables: &Tables, desired: &Desired, asked: &RuleSpec) -> Vec<
     of_family
 }
 
-fn view(tables: &Tables, desired: &Desired, spec: &RuleSpec, origin: Origin) -> RuleView {
+pub(super) fn view(
+    tables: &Tables,
+    desired: &Desired,
+    spec: &RuleSpec,
+    origin: Origin,
+) -> RuleView {
     let host = |prefix: IpPrefix| if prefix.address().is_ipv4() { 32 } else { 128 };
     let address = |prefix: Option<IpPrefix>| prefix.map(|it| it.address().to_string());
     let length = |prefix: Option<IpPrefix>| {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use api::{
     AlgorithmView, Counters, DefaultAction, Defaults, Direction, Family, Key, Origin, PolicyAction,
-    PolicyFilter, PolicyId, PolicySpec, PolicyView, Refusal, RefusalCode, SaFlag, Selector,
-    StateFilter, StateId, StateSpec, StateView,
+    PolicyCounts, PolicyFilter, PolicyId, PolicySpec, PolicyView, Refusal, RefusalCode, SaFlag,
+    Selector, StateFilter, StateId, StateSpec, StateView,
 };
 use esp::{InboundSa, OutboundSa};
 use tables::{FlowCounters, Policy, SaIdentity, SaSpec, Spd, Tables};
@@ -51,6 +51,7 @@ impl Draft<'_> {
             no_ecn: spec.flags.contains(&SaFlag::NoEcn),
             no_pmtu_discovery: spec.flags.contains(&SaFlag::NoPmtuDisc),
         };
+        self.touch_state((vrf, spec.destination, spi));
         // Before anything is noted of its numbers, which the one that is there goes on with.
         self.tables.check_new_sa(&sa).map_err(|error| refusal(&error))?;
         let (keys, sent, received) = (&checked.keys, spec.sent_sequence, spec.received_sequence);
@@ -101,6 +102,7 @@ impl Draft<'_> {
 
     pub(super) fn drop_state(&mut self, key: StateKey) -> Result<(), Refusal> {
         let (vrf, destination, spi) = key;
+        self.touch_state(key);
         self.tables.remove_sa(vrf, destination, spi).map_err(|error| refusal(&error))?;
         let removed = self.desired.states.remove(&key);
         if let Some(DesiredSa { spec, .. }) = removed {
@@ -143,6 +145,7 @@ impl Draft<'_> {
             let command = describe::policy(&spec);
             journal.note(origin, format_args!("xfrm policy add {command}"));
         });
+        self.desired.touch_policy(index);
         self.desired.policies.insert(index, DesiredPolicy { spec, origin });
         Ok(index)
     }
@@ -155,6 +158,7 @@ impl Draft<'_> {
             .map(|policy| policy.index);
         let Some(index) = known else { return self.add_policy(said, self.origin) };
         self.tables.update_policy(index, wanted).map_err(|error| refusal(&error))?;
+        self.desired.touch_policy(index);
         if let Some(entry) = self.desired.policies.get_mut(&index) {
             let (origin, command) = (entry.origin, describe::policy(&said));
             entry.spec = said;
@@ -172,6 +176,7 @@ impl Draft<'_> {
 
     pub(super) fn drop_policy(&mut self, index: u32) -> Result<(), Refusal> {
         self.tables.remove_policy(index).map_err(|error| refusal(&error))?;
+        self.desired.touch_policy(index);
         if let Some(DesiredPolicy { spec, .. }) = self.desired.policies.remove(&index) {
             self.note(|journal| journal.delete_policy(&spec));
         }
@@ -337,6 +342,19 @@ pub(super) fn policies(
     Ok(views)
 }
 
+/// How many policies of each direction there are.
+pub(super) fn policy_counts(desired: &Desired) -> PolicyCounts {
+    let mut counts = PolicyCounts::default();
+    for entry in desired.policies.values() {
+        match entry.spec.direction {
+            Direction::In => counts.inbound += 1,
+            Direction::Out => counts.outbound += 1,
+            Direction::Fwd => counts.forward += 1,
+        }
+    }
+    counts
+}
+
 /// Those policies of an SPD and direction that are `wanted`, in the order in which they are tried.
 pub(super) fn policies_of(
     spd: &Spd,
@@ -352,6 +370,18 @@ pub(super) fn policies_of(
     spd.policies(direction).enumerate().filter_map(view).collect()
 }
 
+/// A policy without its place among the others, which takes a look at all of them.
+pub(super) fn policy_alone(tables: &Tables, index: u32, entry: &DesiredPolicy) -> PolicyView {
+    let policy = tables.policy_of_index(index);
+    PolicyView {
+        index,
+        position: 0,
+        spec: entry.spec.clone(),
+        origin: entry.origin,
+        traffic: policy.map_or_else(Counters::default, |policy| counters(&policy.counters)),
+    }
+}
+
 /// A policy that is tried after `before` other policies.
 fn policy_view(before: usize, policy: &Policy, entry: &DesiredPolicy) -> PolicyView {
     PolicyView {
@@ -363,7 +393,12 @@ fn policy_view(before: usize, policy: &Policy, entry: &DesiredPolicy) -> PolicyV
     }
 }
 
-fn state_view(tables: &Tables, key: StateKey, entry: &DesiredSa, show_keys: bool) -> StateView {
+pub(super) fn state_view(
+    tables: &Tables,
+    key: StateKey,
+    entry: &DesiredSa,
+    show_keys: bool,
+) -> StateView {
     let spec = &entry.spec;
     let sa = tables.sad().inbound(key.0, key.1, key.2);
     let algorithm = |name: &str, key: &Key, icv_bits| AlgorithmView {
@@ -489,6 +524,7 @@ fn matches_policy(filter: &PolicyFilter, index: u32, spec: &PolicySpec) -> bool 
         && filter.index.is_none_or(|wanted| wanted == index)
         && filter.action.is_none_or(|action: PolicyAction| action == spec.action)
         && filter.priority.is_none_or(|priority| priority == spec.priority)
+        && filter.if_id.is_none_or(|if_id| if_id == spec.if_id)
         && is(source, &spec.selector.source)
         && is(destination, &spec.selector.destination)
         && is(protocol, &spec.selector.protocol)

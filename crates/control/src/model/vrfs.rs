@@ -51,6 +51,7 @@ impl Draft<'_> {
         let had = self.withdraw_table(number)?;
         let id = self.tables.add_vrf_with_table(name, number).map_err(|error| refusal(&error))?;
         let entry = DesiredVrf { table: table.map(TableId), ..DesiredVrf::new(id, origin) };
+        self.desired.touch_vrf(&self.tables, name);
         self.desired.vrfs.insert(name.to_owned(), entry);
         if let Err(error) = self.adopt_routes(name, id, &had) {
             // What is desired is as it was; the caller drops the tables.
@@ -140,6 +141,7 @@ impl Draft<'_> {
             self.send_back(&port)?;
         }
         self.drop_flows_of_vrf(id)?;
+        self.desired.touch_vrf(&self.tables, name);
         self.tables.remove_vrf(id).map_err(|error| refusal(&error))?;
         self.desired.vrfs.remove(name);
         self.settle_rules_naming(name)?;
@@ -257,8 +259,13 @@ fn unsupported(message: &str, hint: &str) -> Refusal {
     Refusal::new(RefusalCode::Unsupported, message).with_hint(hint)
 }
 
+/// A VRF without what is counted of it, which takes a look at all ports and SAs.
+pub(super) fn uncounted(tables: &Tables, desired: &Desired, name: &str) -> Option<VrfView> {
+    let vrf = desired.vrfs.get(name)?;
+    Some(view(tables, name, vrf, (Vec::new(), 0)))
+}
+
 pub(super) fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfView> {
-    let count = |count: usize| count as u64;
     let (mut ports, mut states) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, u64>::new());
     for (name, port) in &desired.ports {
         ports.entry(port.vrf.as_str()).or_default().push(name.clone());
@@ -269,27 +276,39 @@ pub(super) fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfView> {
     let mut views: Vec<_> = desired
         .vrfs
         .iter()
-        .map(|(name, vrf)| VrfView {
-            name: name.clone(),
-            id: vrf.id.0,
-            table: tables.vrf(vrf.id).map_or(0, |vrf| vrf.table.0),
-            ports: ports.remove(name.as_str()).unwrap_or_default(),
-            routes: count(tables.vrf(vrf.id).map_or(0, tables::Vrf::route_count)),
-            policies: count(tables.vrf(vrf.id).map_or(0, |vrf| {
-                tables::Direction::ALL
-                    .iter()
-                    .map(|direction| vrf.spd.policies(*direction).len())
-                    .sum()
-            })),
-            states: states.get(&vrf.id).copied().unwrap_or(0),
-            ipsec: tables.vrf(vrf.id).map_or(Ipsec::Auto, |vrf| vrf.ipsec),
-            ike: tables.vrf(vrf.id).map_or(Ike::Bypass, |vrf| vrf.ike),
-            highest_share: tables.highest_share(vrf.id).percent(),
-            closed: tables.vrf(vrf.id).is_some_and(|vrf| vrf.is_closed()),
-            defaults: defaults_in_force(tables, name, vrf.id),
-            origin: vrf.origin,
+        .map(|(name, vrf)| {
+            let ports = ports.remove(name.as_str()).unwrap_or_default();
+            view(tables, name, vrf, (ports, states.get(&vrf.id).copied().unwrap_or(0)))
         })
         .collect();
     views.sort_by_key(|view| view.id);
     views
+}
+
+fn view(
+    tables: &Tables,
+    name: &str,
+    vrf: &DesiredVrf,
+    (ports, states): (Vec<String>, u64),
+) -> VrfView {
+    let count = |count: usize| count as u64;
+    let is = tables.vrf(vrf.id);
+    VrfView {
+        name: name.to_owned(),
+        id: vrf.id.0,
+        table: is.map_or(0, |vrf| vrf.table.0),
+        ports,
+        routes: count(is.map_or(0, tables::Vrf::route_count)),
+        policies: count(is.map_or(0, |vrf| {
+            let all = tables::Direction::ALL.iter();
+            all.map(|direction| vrf.spd.policies(*direction).len()).sum()
+        })),
+        states,
+        ipsec: is.map_or(Ipsec::Auto, |vrf| vrf.ipsec),
+        ike: is.map_or(Ike::Bypass, |vrf| vrf.ike),
+        highest_share: tables.highest_share(vrf.id).percent(),
+        closed: is.is_some_and(|vrf| vrf.is_closed()),
+        defaults: defaults_in_force(tables, name, vrf.id),
+        origin: vrf.origin,
+    }
 }

@@ -1,15 +1,20 @@
 //! Replies in iproute2's words.
 
+mod colour;
 mod filter;
 mod firewall;
 mod flow;
+mod json;
 mod net;
 mod qdisc;
 mod xfrm;
 
 use core::fmt::Write;
 
-use api::{Reply, Request};
+use api::{LinkView, MonitorView, PolicyCounts, Reply, Request, RouteFilter};
+
+pub use colour::coloured;
+pub use json::{json, plain};
 
 /// The answer to `request` as iproute2 would print it, with an end of line behind each line; empty
 /// where iproute2 prints nothing.
@@ -29,10 +34,32 @@ pub struct Options {
     pub statistics: bool,
     /// `-d`: what kind of link each is.
     pub details: bool,
+    /// `-o`: a line for each record, with `\` where lines end otherwise.
+    pub oneline: bool,
 }
 
 /// As [`reply`], with iproute2's options.
 pub fn reply_with(request: &Request, reply: &Reply, options: Options) -> String {
+    reply_with_links(request, reply, &[], options)
+}
+
+/// As [`reply_with`]. `links` are shown above their addresses, as `ip addr` does.
+pub fn reply_with_links(
+    request: &Request,
+    reply: &Reply,
+    links: &[LinkView],
+    options: Options,
+) -> String {
+    let text = whole_records(request, reply, links, options);
+    if options.oneline { one_line(&text) } else { text }
+}
+
+/// Each record in a line: what continues one is indented.
+fn one_line(text: &str) -> String {
+    text.replace("\n\t", "\\\t").replace("\n ", "\\ ")
+}
+
+fn whole_records(request: &Request, reply: &Reply, links: &[LinkView], options: Options) -> String {
     let mut text = String::new();
     // A string takes everything that is written to it, so the results of writing are of no use.
     match reply {
@@ -53,9 +80,11 @@ pub fn reply_with(request: &Request, reply: &Reply, options: Options) -> String 
         Reply::Warned(warning) => _ = writeln!(text, "warning: {warning}"),
         Reply::Count(count) => match request {
             Request::StateCount => _ = writeln!(text, "\t SAD count {count}"),
-            Request::PolicyCount => _ = writeln!(text, "\t SPD count {count}"),
             _ => {}
         },
+        Reply::PolicyCounts(PolicyCounts { inbound, outbound, forward }) => {
+            let _ = writeln!(text, "\t SPD IN  {inbound} OUT {outbound} FWD {forward}");
+        }
         Reply::Version { gateway, interface } => {
             _ = writeln!(text, "hitpath {gateway}, interface {interface}");
         }
@@ -79,8 +108,15 @@ pub fn reply_with(request: &Request, reply: &Reply, options: Options) -> String 
             views.iter().for_each(|view| net::link_in_brief(&mut text, view));
         }
         Reply::Links(views) => views.iter().for_each(|view| net::link(&mut text, view, options)),
-        Reply::Addresses(views) if options.brief => net::addresses_in_brief(&mut text, views),
-        Reply::Addresses(views) => net::addresses(&mut text, views),
+        Reply::Addresses(views) => {
+            for (link, own) in net::links_with_addresses(request, views, links) {
+                match options {
+                    Options { brief: true, .. } => net::addresses_in_brief(&mut text, link, &own),
+                    Options { oneline: true, .. } => net::addresses_by_line(&mut text, link, &own),
+                    _ => net::addresses(&mut text, link, &own),
+                }
+            }
+        }
         Reply::Neighbours(views) if options.brief => {
             views.iter().for_each(|view| net::neighbour_in_brief(&mut text, view));
         }
@@ -137,6 +173,44 @@ pub fn reply_with(request: &Request, reply: &Reply, options: Options) -> String 
             for step in steps {
                 let _ = writeln!(text, "{}: {}", step.step, step.text);
             }
+        }
+    }
+    text
+}
+
+/// What has changed, as `ip monitor` and `ip xfrm monitor` print it.
+pub fn change(view: &MonitorView, is_deleted: bool, is_changed: bool, with_label: bool) -> String {
+    let mut text = String::new();
+    if with_label {
+        text.push_str(match view {
+            MonitorView::Link(_) => "[LINK]",
+            MonitorView::Address(_) => "[ADDR]",
+            MonitorView::Route(_) => "[ROUTE]",
+            MonitorView::Neighbour(_) => "[NEIGH]",
+            MonitorView::Rule(_) => "[RULE]",
+            MonitorView::State(_) => "[SA]",
+            MonitorView::Policy(_) => "[POLICY]",
+        });
+    }
+    if is_deleted {
+        text.push_str("Deleted ");
+    }
+    match view {
+        MonitorView::Link(view) => net::link(&mut text, view, Options::default()),
+        MonitorView::Address(view) => net::address_of_port(&mut text, view),
+        MonitorView::Route(view) => {
+            net::route(&mut text, &Request::RouteList(RouteFilter::default()), view);
+        }
+        MonitorView::Neighbour(view) => net::neighbour(&mut text, view),
+        MonitorView::Rule(view) => net::rule(&mut text, view),
+        // As with iproute2, of these alone.
+        MonitorView::State(view) => {
+            text.push_str(if is_changed { "Updated " } else { "" });
+            xfrm::state(&mut text, view);
+        }
+        MonitorView::Policy(view) => {
+            text.push_str(if is_changed { "Updated " } else { "" });
+            xfrm::policy(&mut text, view);
         }
     }
     text

@@ -1,36 +1,17 @@
 //! Ports, addresses, neighbours, routes and VRFs, as `ip` prints them.
 
-use core::fmt::Write;
-use std::net::IpAddr;
-
 use api::{
-    AddressView, LinkCounts, LinkData, LinkView, MemberView, NeighbourView, NextHopView, Origin,
-    Request, RouteView, RuleView, VrfView,
+    AddressFilter, AddressView, LinkCounts, LinkData, LinkView, MemberView, NeighbourView,
+    NextHopView, Origin, Request, RouteView, RuleView, VrfView,
 };
-use types::{Ike, IpPrefix, MssClamp, ReversePath, RouteKind, Side};
+use core::fmt::Write;
+use types::{Ike, IpPrefix, MssClamp, ReversePath, RouteKind, RouteProtocol, Side};
 
 use super::{Options, vrf};
+use crate::grammar::scope_of;
 
 pub(super) fn link(text: &mut String, view: &LinkView, options: Options) {
-    let kind = &view.linkinfo.info_kind;
-    let master = view.master.as_ref().map(|vrf| format!(" master {vrf}")).unwrap_or_default();
-    let on =
-        view.interface.as_ref().map(|interface| format!(" on {interface}")).unwrap_or_default();
-    let _ = writeln!(
-        text,
-        "{}: {}: <{}> mtu {} {kind}{on}{master} state {}",
-        view.ifindex,
-        name_at(view),
-        view.flags.join(","),
-        view.mtu,
-        view.operstate
-    );
-    match (view.address, view.broadcast) {
-        (Some(address), Some(broadcast)) => {
-            let _ = writeln!(text, "    link/{} {address} brd {broadcast}", view.link_type);
-        }
-        _ => _ = writeln!(text, "    link/{}", view.link_type),
-    }
+    link_head(text, view);
     if view.side != Side::Unset || view.rpf != ReversePath::Off {
         let by = view.tunnel_end.map(|end| format!(" (tunnel end {end})")).unwrap_or_default();
         let _ = writeln!(text, "    side {}{by} rpf {}", view.side, view.rpf);
@@ -68,6 +49,29 @@ pub(super) fn link(text: &mut String, view: &LinkView, options: Options) {
     }
 }
 
+/// The lines of a link that stand above its addresses, too.
+fn link_head(text: &mut String, view: &LinkView) {
+    let kind = &view.linkinfo.info_kind;
+    let master = view.master.as_ref().map(|vrf| format!(" master {vrf}")).unwrap_or_default();
+    let on =
+        view.interface.as_ref().map(|interface| format!(" on {interface}")).unwrap_or_default();
+    let _ = writeln!(
+        text,
+        "{}: {}: <{}> mtu {} {kind}{on}{master} state {}",
+        view.ifindex,
+        name_at(view),
+        view.flags.join(","),
+        view.mtu,
+        view.operstate
+    );
+    match (view.address, view.broadcast) {
+        (Some(address), Some(broadcast)) => {
+            let _ = writeln!(text, "    link/{} {address} brd {broadcast}", view.link_type);
+        }
+        _ => _ = writeln!(text, "    link/{}", view.link_type),
+    }
+}
+
 pub(super) fn link_in_brief(text: &mut String, view: &LinkView) {
     let address = view.address.map(|address| format!("{address} ")).unwrap_or_default();
     let flags = view.flags.join(",");
@@ -80,33 +84,59 @@ fn name_at(view: &LinkView) -> String {
     view.ifname.clone() + &at
 }
 
-pub(super) fn addresses_in_brief(text: &mut String, views: &[AddressView]) {
-    for of_port in views.chunk_by(|a, b| a.port == b.port) {
-        let Some(AddressView { port, up, .. }) = of_port.first() else { continue };
-        let all: Vec<_> = of_port.iter().map(|view| view.address.to_string()).collect();
-        let state = if *up { "UP" } else { "DOWN" };
-        let _ = writeln!(text, "{port:<16} {state:<14} {}", all.join(" "));
+/// Links with their addresses. As with iproute2, those without addresses are among them unless
+/// addresses of one family or prefix were asked for.
+pub(super) fn links_with_addresses<'v>(
+    request: &Request,
+    views: &'v [AddressView],
+    links: &'v [LinkView],
+) -> Vec<(&'v LinkView, Vec<&'v AddressView>)> {
+    let asks = |filter: &AddressFilter| filter.family.is_some() || filter.within.is_some();
+    let has_some = matches!(request, Request::AddressList(filter) if asks(filter));
+    let own = |link: &LinkView| views.iter().filter(|it| it.port == link.ifname).collect();
+    let all = links.iter().map(|link| -> (_, Vec<_>) { (link, own(link)) });
+    all.filter(|(_, own)| !has_some || !own.is_empty()).collect()
+}
+
+pub(super) fn addresses_in_brief(text: &mut String, link: &LinkView, own: &[&AddressView]) {
+    let all: Vec<_> = own.iter().map(|view| view.address.to_string()).collect();
+    let _ = writeln!(text, "{:<16} {:<14} {}", name_at(link), link.operstate, all.join(" "));
+}
+
+pub(super) fn addresses_by_line(text: &mut String, link: &LinkView, own: &[&AddressView]) {
+    for view in own {
+        let _ = write!(text, "{}: {}    ", link.ifindex, link.ifname);
+        address(text, view);
     }
+}
+
+/// An address by itself, as `ip monitor` prints it.
+pub(super) fn address_of_port(text: &mut String, view: &AddressView) {
+    let _ = write!(text, "{}:    ", view.port);
+    address(text, view);
 }
 
 pub(super) fn neighbour_in_brief(text: &mut String, view: &NeighbourView) {
     let _ = writeln!(text, "{:<39} {:<16} {}", view.address.to_string(), view.port, view.mac);
 }
 
-pub(super) fn addresses(text: &mut String, views: &[AddressView]) {
-    let mut port = "";
-    for view in views {
-        if view.port != port {
-            port = &view.port;
-            let _ = writeln!(text, "{port}:{}", vrf(&view.vrf));
-        }
-        let (family, scope) = match view.address.address() {
-            IpAddr::V4(_) => ("inet", "global"),
-            IpAddr::V6(address) if address.is_unicast_link_local() => ("inet6", "link"),
-            IpAddr::V6(_) => ("inet6", "global"),
-        };
-        let _ = writeln!(text, "    {family} {} scope {scope} {port}", view.address);
+pub(super) fn addresses(text: &mut String, link: &LinkView, own: &[&AddressView]) {
+    link_head(text, link);
+    for view in own {
+        text.push_str("    ");
+        address(text, view);
     }
+}
+
+fn address(text: &mut String, view: &AddressView) {
+    let is_v4 = view.address.address().is_ipv4();
+    let (family, name) = if is_v4 { ("inet", view.port.as_str()) } else { ("inet6", "nodad") };
+    let scope = scope_of(view.address).name();
+    let _ = writeln!(
+        text,
+        "{family} {} scope {scope} {name}\n       valid_lft forever preferred_lft forever",
+        view.address
+    );
 }
 
 pub(super) fn neighbour(text: &mut String, view: &NeighbourView) {
@@ -189,10 +219,8 @@ pub(super) fn route(text: &mut String, request: &Request, view: &RouteView) {
         let _ = write!(text, " dev {port}");
     }
     if asked.is_none() {
-        match view.origin {
-            Origin::Gateway => text.push_str(" proto kernel"),
-            Origin::Configuration => text.push_str(" proto static"),
-            Origin::Runtime => {}
+        if let Some(protocol) = view.protocol.filter(|it| *it != RouteProtocol::BOOT) {
+            let _ = write!(text, " proto {protocol}");
         }
         match (view.kind, view.via) {
             (RouteKind::Local, _) => text.push_str(" scope host"),
@@ -299,7 +327,7 @@ pub(super) fn vrfs(text: &mut String, views: &[VrfView]) {
 }
 
 /// A prefix as iproute2 writes it: `default`, and one host without its length.
-fn prefix(prefix: IpPrefix) -> String {
+pub(super) fn prefix(prefix: IpPrefix) -> String {
     match prefix.length() {
         0 => "default".to_owned(),
         _ if prefix.is_host() => prefix.address().to_string(),

@@ -1,6 +1,6 @@
 use api::*;
 
-use super::reply as render;
+use super::{Options, reply as render};
 
 const KEY: &str = "0x1c0cf2bb72ce67ba245b593076dfb27a";
 
@@ -121,6 +121,11 @@ fn route(destination: &str, kind: RouteKind, via: Option<&str>, origin: Origin) 
         active: true,
         usable: true,
         origin,
+        protocol: Some(match origin {
+            Origin::Gateway => types::RouteProtocol::KERNEL,
+            Origin::Configuration => types::RouteProtocol::STATIC,
+            Origin::Runtime => types::RouteProtocol::BOOT,
+        }),
     }
 }
 
@@ -207,12 +212,57 @@ fn the_rest_looks_as_in_iproute2() {
         address: address.parse().unwrap(),
         origin: Origin::Runtime,
     };
+    let link = |ifname: &str| LinkView {
+        ifindex: 2,
+        ifname: ifname.into(),
+        link: None,
+        flags: vec!["UP".into()],
+        mtu: 1500,
+        master: None,
+        operstate: "UP".into(),
+        link_type: "none".into(),
+        address: None,
+        broadcast: None,
+        linkinfo: LinkInfo { info_kind: "memory".into(), ..LinkInfo::default() },
+        stats64: LinkStatistics::default(),
+        interface: None,
+        side: Side::Protected,
+        tunnel_end: None,
+        rpf: ReversePath::default(),
+        mss: MssClamp::default(),
+    };
+    let links = [link("v0"), link("v1")];
+    let views = Reply::Addresses(vec![address("10.9.0.1/24"), address("fe80::1/64")]);
+    let show = |filter, options| {
+        super::reply_with_links(&Request::AddressList(filter), &views, &links, options)
+    };
+    let forever = "       valid_lft forever preferred_lft forever";
+    let of = |name: &str| format!("2: {name}: <UP> mtu 1500 memory state UP\n    link/none\n");
     assert_eq!(
-        render(
-            &Request::AddressList(AddressFilter::default()),
-            &Reply::Addresses(vec![address("10.9.0.1/24"), address("fe80::1/64")])
-        ),
-        "v0:\n    inet 10.9.0.1/24 scope global v0\n    inet6 fe80::1/64 scope link v0\n"
+        show(AddressFilter::default(), Options::default()),
+        format!(
+            "{}    inet 10.9.0.1/24 scope global v0\n{forever}\n    inet6 fe80::1/64 scope link \
+            nodad\n{forever}\n{}",
+            of("v0"),
+            of("v1")
+        )
+    );
+    assert_eq!(
+        show(AddressFilter::default(), Options { oneline: true, ..Options::default() }),
+        format!(
+            "2: v0    inet 10.9.0.1/24 scope global v0\\{forever}\n2: v0    inet6 fe80::1/64 \
+            scope link nodad\\{forever}\n"
+        )
+    );
+    let one = AddressFilter {
+        within: "10/8".parse().ok(),
+        family: Some(Family::V4),
+        ..Default::default()
+    };
+    assert_eq!(
+        show(one, Options { brief: true, ..Options::default() }),
+        "v0               UP             10.9.0.1/24 fe80::1/64\n",
+        "links without addresses are left out where addresses were chosen"
     );
     let defaults = DefaultActionView {
         vrf: "main".into(),
@@ -226,4 +276,47 @@ fn the_rest_looks_as_in_iproute2() {
     );
     assert_eq!(render(&Request::StateCount, &Reply::Count(2)), "\t SAD count 2\n");
     assert_eq!(render(&Request::PolicyCount, &Reply::Done), "");
+}
+
+#[test]
+fn counts_of_policies_are_of_each_direction() {
+    let counts = Reply::PolicyCounts(PolicyCounts { inbound: 1, outbound: 20, forward: 3 });
+    let request = Request::PolicyCountByDirection;
+    assert_eq!(render(&request, &counts), "\t SPD IN  1 OUT 20 FWD 3\n");
+}
+
+#[test]
+fn a_record_may_be_one_line() {
+    let request = Request::StateList(StateList::default());
+    let options = Options { oneline: true, ..Options::default() };
+    let views = Reply::States(vec![state(false), state(false)]);
+    let shown = super::reply_with(&request, &views, options);
+    assert_eq!(shown.lines().count(), 2, "{shown}");
+    assert!(shown.starts_with("src 192.168.11.2 dst 192.168.11.1\\\tproto esp spi 0x00000001"));
+    let list = super::reply_with(&request, &views, Options::default());
+    assert_eq!(shown.replace('\\', "\n"), list, "nothing else is different");
+}
+
+#[test]
+fn json_has_the_names_of_iproute2() {
+    let json = |request: &Request, reply: &Reply| {
+        super::json(request, reply, &[], Options::default()).unwrap()
+    };
+    let via = RouteView {
+        metric: 5,
+        ..route("10.10.0.0/16", RouteKind::Unicast, Some("10.9.0.2"), Origin::Configuration)
+    };
+    let list = Request::RouteList(RouteFilter::default());
+    assert_eq!(
+        json(&list, &Reply::Routes(vec![via])),
+        serde_json::json!([{
+            "dst": "10.10.0.0/16", "gateway": "10.9.0.2", "dev": "v0", "protocol": "static",
+            "metric": 5, "flags": [], "vrf": "main", "source": "10.9.0.1", "active": true,
+            "origin": "configuration",
+        }])
+    );
+    let states = json(&Request::StateCount, &Reply::States(vec![state(true)]));
+    assert_eq!(states[0]["src"], "192.168.11.2");
+    assert_eq!(states[0]["enc"]["key"], KEY);
+    assert_eq!(json(&list, &Reply::Count(2)), serde_json::json!({ "is": "count", "of": 2 }));
 }

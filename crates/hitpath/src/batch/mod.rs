@@ -20,6 +20,7 @@ pub(crate) use self::lines::split;
 use self::outcome::Outcome;
 use crate::client;
 use crate::exit::Unreachable;
+use crate::ip_options::Look;
 use runtime::exit::Exit;
 use runtime::output;
 
@@ -37,6 +38,8 @@ pub(crate) struct Load<'a> {
     pub(crate) json: bool,
     /// Whether to say what policies cost although all is well.
     pub(crate) verbose: bool,
+    /// How answers look, and of which family commands are.
+    pub(crate) look: Look,
 }
 
 /// Whether there is more to do.
@@ -85,7 +88,7 @@ impl Load<'_> {
                 }
             };
             outcome.bar.set_position(lines.taken());
-            let next = match command(lines) {
+            let next = match command(lines, self.look.family) {
                 Ok(None) => Next::Go,
                 Ok(Some(request)) => self.command(line, &request, &mut chunk, outcome)?,
                 Err(refusal) => self.wrong(line, &refusal, &mut chunk, outcome)?,
@@ -119,7 +122,8 @@ impl Load<'_> {
             }
             return match client::ask(self.socket, request) {
                 Ok(reply) => {
-                    outcome.answer(line, request, &reply)?;
+                    let links = client::links_of(self.socket, request, &reply)?;
+                    outcome.answer(line, request, &reply, &links, self.look)?;
                     Ok(Next::Go)
                 }
                 Err(error) => match error.downcast::<Refusal>() {
@@ -213,7 +217,10 @@ impl Load<'_> {
 }
 
 /// The command that was read; none if the line is blank.
-fn command(lines: &Lines<impl Read>) -> Result<Option<api::Request>, Refusal> {
+fn command(
+    lines: &Lines<impl Read>,
+    family: Option<api::Family>,
+) -> Result<Option<api::Request>, Refusal> {
     let words = lines.words().map_err(|error| invalid(error.to_string()))?;
     match words.first() {
         None => Ok(None),
@@ -221,7 +228,7 @@ fn command(lines: &Lines<impl Read>) -> Result<Option<api::Request>, Refusal> {
             Err(invalid(format!("'{program}' is not a part of the command"))
                 .with_hint("a line begins with xfrm, route, neigh, addr, link, vrf or filter"))
         }
-        Some(_) => control::grammar::parse(&words).map(Some),
+        Some(_) => control::grammar::parse_with(&words, family).map(Some),
     }
 }
 

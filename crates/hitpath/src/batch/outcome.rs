@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use api::{BatchReport, Direction, Refusal, Reply, Request, SpdBound};
+use api::{BatchReport, Direction, LinkView, Refusal, Reply, Request, SpdBound};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
+use crate::ip_options::Look;
 use crate::{output, view};
 
 /// The most errors that JSON lists; all are counted.
@@ -91,13 +92,16 @@ impl Outcome {
         line: usize,
         request: &Request,
         reply: &Reply,
+        links: &[LinkView],
+        look: Look,
     ) -> anyhow::Result<()> {
         self.done += 1;
         if self.json {
-            self.answers.push(json!({ "line": line, "answer": view::plain(reply)? }));
+            let answer = control::render::json(request, reply, links, look.options)?;
+            self.answers.push(json!({ "line": line, "answer": answer }));
             return Ok(());
         }
-        self.bar.suspend(|| view::print(request, reply, false))
+        self.bar.suspend(|| view::print_as_ip(request, reply, links, false, look))
     }
 
     /// All of it, for programs.

@@ -16,7 +16,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory, ValueHint};
 use control::grammar::{self, Offer};
 
 use crate::cli::Cli;
-use crate::verbs;
+use crate::ip_options;
 use live::Live;
 
 pub(crate) use other::Next;
@@ -225,7 +225,7 @@ impl<'c> Line<'c> {
     /// Of a verb whose words have a grammar of their own.
     fn grammar(&self, last: &str, live: &Live<'_>) -> Option<Completion> {
         let object = self.outermost?;
-        if !verbs::words::is_verb(object) && object != "flow" {
+        if !ip_options::is_verb(object) && object != "flow" {
             return None;
         }
         let words: Vec<&str> = [object].into_iter().chain(self.words.iter().copied()).collect();

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+use crate::daemon::audit::Peer;
+
 /// How long a client has to read its reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -33,6 +35,8 @@ pub(super) enum Phase {
 /// A client's connection.
 #[derive(Debug)]
 pub(super) struct Connection {
+    /// Who is at the other end, if the system says it.
+    pub(super) peer: Option<Peer>,
     state: Mutex<State>,
     evicted: Notify,
 }
@@ -95,10 +99,11 @@ impl Connection {
 pub(super) struct Connections(Mutex<Vec<Arc<Connection>>>);
 
 impl Connections {
-    /// A new one, which is forgotten when [`Connections::remove`] is told to.
-    pub(super) fn add(&self) -> Arc<Connection> {
+    /// A new one of `peer`, which is forgotten when [`Connections::remove`] is told to.
+    pub(super) fn add(&self, peer: Option<Peer>) -> Arc<Connection> {
         let state = State { phase: Phase::Arriving, since: Instant::now(), room: None };
-        let connection = Arc::new(Connection { state: Mutex::new(state), evicted: Notify::new() });
+        let connection =
+            Arc::new(Connection { peer, state: Mutex::new(state), evicted: Notify::new() });
         self.all().push(Arc::clone(&connection));
         connection
     }

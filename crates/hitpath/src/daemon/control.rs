@@ -11,7 +11,9 @@ use packet::{Port, Time};
 use tables::{Event, Reader};
 use wire::{Mac, PortId};
 
+use crate::daemon::audit::Audit;
 use crate::daemon::interfaces::{GONE, Interfaces, Look};
+use crate::daemon::monitors::Monitors;
 use crate::daemon::nat_log::NatLog;
 use crate::daemon::packet_log::PacketLog;
 use crate::daemon::state::{self, Keeper};
@@ -93,6 +95,9 @@ pub(crate) struct ControlThread {
     nat_log: NatLog,
     taps: Taps,
     traces: Traces,
+    monitors: Monitors,
+    /// Whether it is noted what changes.
+    is_watched: bool,
     watchdog: Option<Watchdog>,
 }
 
@@ -101,7 +106,7 @@ impl ControlThread {
     pub(crate) fn new(
         file: &Path,
         handler: RequestHandler,
-        (pool, (taps, traces)): (WorkerPool, (Taps, Traces)),
+        (pool, ((taps, traces), monitors)): (WorkerPool, ((Taps, Traces), Monitors)),
         clock: Clock,
         interfaces: Interfaces,
         keeper: Option<Keeper>,
@@ -126,6 +131,8 @@ impl ControlThread {
             nat_log: NatLog::default(),
             taps,
             traces,
+            monitors,
+            is_watched: false,
             watchdog: Watchdog::asked_for(),
         }
     }
@@ -175,6 +182,11 @@ impl ControlThread {
                         Err(refusal) => tracing::error!("no metrics: {refusal}"),
                     }
                 }
+                Ok(Message::Watch(begun)) => {
+                    self.watch();
+                    // A client that has gone away is none.
+                    let _ = begun.send(());
+                }
                 Ok(Message::Interfaces) => {
                     self.look_at_addresses();
                     self.look_at_interfaces(self.interfaces.ports());
@@ -206,6 +218,8 @@ impl ControlThread {
                     break Exit::Refused;
                 }
             }
+            self.audit_sas();
+            self.tell_changes(now);
             self.announce();
             if let Some((writer, _)) = &self.sequences {
                 writer.write(self.handler.control.take_reservations(), None);
@@ -480,6 +494,7 @@ impl ControlThread {
     fn reload(&mut self) -> Result<(Difference, String), Refusal> {
         let (config, digest) = self.load()?;
         self.handler.daemon.reloads += 1;
+        self.audit().reopen();
         config.notes.iter().for_each(|note| tracing::warn!("{note}"));
         let now = self.clock.now();
         self.handler.see_vrfs(now)?;
@@ -562,9 +577,40 @@ impl ControlThread {
                     tracing::info!(changes = difference.changes.len(), "reloaded");
                     difference.changes.iter().for_each(|change| tracing::info!("{change}"));
                 }
+                self.audit().reloaded("SIGHUP", Ok((&difference, &digest)));
                 self.note_reload(digest, None);
             }
-            Err(refusal) => tracing::error!("not reloaded: {refusal}"),
+            Err(refusal) => {
+                tracing::error!("not reloaded: {refusal}");
+                self.audit().reloaded("SIGHUP", Err(&refusal));
+            }
+        }
+    }
+
+    fn audit(&self) -> &Audit {
+        &self.handler.daemon.audit
+    }
+
+    /// Notes what changes while somebody follows it.
+    fn watch(&mut self) {
+        let is_watched = self.monitors.are_there();
+        if is_watched != self.is_watched {
+            self.is_watched = is_watched;
+            self.handler.control.watch(is_watched);
+        }
+    }
+
+    /// Tells those who follow what has changed.
+    fn tell_changes(&mut self, now: Time) {
+        if self.is_watched {
+            self.monitors.tell(self.handler.control.take_object_changes(now));
+        }
+    }
+
+    /// Writes down what has become of SAs.
+    fn audit_sas(&mut self) {
+        for event in self.handler.control.take_sa_events() {
+            self.audit().sa(event);
         }
     }
 
@@ -572,6 +618,7 @@ impl ControlThread {
     fn lose(&mut self, id: PortId, error: &str) {
         let Some(port) = self.name_of(id) else { return };
         tracing::error!("{error}; the port is down until its interface is back");
+        self.audit().link(&port, "lost", Some(error.to_owned()));
         self.pool.detach(id);
         self.interfaces.lost(id, self.clock.now());
         self.see(id, &port, &GONE);
@@ -609,6 +656,7 @@ impl ControlThread {
         match ports::open(&settings, id, self.pool.size()) {
             Ok(queues) => {
                 tracing::info!(port, "opened again");
+                self.audit().link(port, "opened-again", None);
                 self.attach(&settings, id, queues);
             }
             Err(error) => {
@@ -628,8 +676,14 @@ impl ControlThread {
         let why = self.handler.control.why_down(id);
         if why != before {
             match why {
-                Some(why) => tracing::warn!(port, "the port is down: {why}"),
-                None => tracing::info!(port, "the port is up"),
+                Some(why) => {
+                    tracing::warn!(port, "the port is down: {why}");
+                    self.audit().link(port, "down", Some(why));
+                }
+                None => {
+                    tracing::info!(port, "the port is up");
+                    self.audit().link(port, "up", None);
+                }
             }
         }
     }
@@ -656,10 +710,16 @@ impl ControlThread {
         self.log_nat(now);
         self.look_at_taps();
         self.look_at_traces();
+        self.monitors.look_after();
+        self.watch();
     }
 
     fn log_nat(&mut self, now: Time) {
         for (line, is_warning) in self.nat_log.lines(self.reader.load(), now) {
+            // Blocks of ports are what the pool is for; the daemon's log has them.
+            if is_warning || !line.starts_with("port block") {
+                self.audit().by_traffic("nat", &line, is_warning);
+            }
             match is_warning {
                 true => tracing::warn!("{line}"),
                 false => tracing::info!("{line}"),

@@ -208,7 +208,7 @@ async fn serve(listener: tokio::net::TcpListener, router: Router) {
         let slot = connections.slot(&slots).await;
         let (router, connections) = (router.clone(), Arc::clone(&connections));
         tokio::spawn(async move {
-            let connection = connections.add();
+            let connection = connections.add(None);
             tokio::select! {
                 () = converse(stream, router, &connection) => {}
                 why = connection.ended() => tracing::debug!("a metrics connection ends: {why}"),

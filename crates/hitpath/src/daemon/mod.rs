@@ -6,12 +6,14 @@
 //!          signals, netlink --Message-->                     <--events, Lost, Events-------
 //! ```
 
+pub(crate) mod audit;
 mod compiler;
 mod connection_events;
 mod connections;
 mod control;
 mod interfaces;
 mod metrics_server;
+mod monitors;
 mod nat_log;
 mod packet_log;
 mod ports;
@@ -76,6 +78,8 @@ pub(crate) enum Message {
     },
     /// Somebody wants to know what is counted.
     Metrics(oneshot::Sender<Measured>),
+    /// Somebody follows what changes; said once it is noted.
+    Watch(oneshot::Sender<()>),
     /// An interface of the system, or an address of one, has changed.
     Interfaces,
     /// Policies were compiled.
@@ -154,6 +158,7 @@ pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
     let socket = socket.unwrap_or(&settings.socket).to_owned();
     let (listener, socket_file) = socket::listen(&socket)?;
     let opened = state::Opened::of(&settings, &socket)?;
+    let audit = audit::Opened::of(&settings.audit)?;
     let metrics = metrics_server::open(&settings.metrics, file)?;
 
     // Whatever can be refused is, before anything of the system is changed.
@@ -195,6 +200,7 @@ pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
         socket_file,
         metrics,
         opened,
+        audit,
         handler,
         sequences,
         plan,
@@ -220,6 +226,7 @@ struct Prepared<'o> {
     socket_file: SocketFile,
     metrics: Option<metrics_server::Opened>,
     opened: Option<state::Opened>,
+    audit: audit::Opened,
     handler: RequestHandler,
     sequences: Option<sequences::Opened>,
     plan: Plan,
@@ -228,11 +235,18 @@ struct Prepared<'o> {
 /// Starts everything, and runs until told to stop.
 fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     let Prepared { file, settings, digest, clock, listener, socket_file, metrics, .. } = prepared;
-    let Prepared { opened, mut handler, sequences, plan, .. } = prepared;
+    let Prepared { opened, audit, mut handler, sequences, plan, .. } = prepared;
     let socket = handler.daemon.socket.clone();
     seen::warn(plan.ports_to_open());
     // Before there are other threads, which have what this one has.
     let mut protection = protection::give_up(file)?;
+
+    let audit = audit.start().context("starting the thread of the audit log")?;
+    handler.daemon.audit = audit.clone();
+    if audit.is_on() {
+        handler.control.follow_sas();
+    }
+    audit.started(&handler.daemon.config, &digest);
 
     let (sender, messages) = mpsc::sync_channel(QUEUE);
     signals::forward(sender.clone())?;
@@ -242,7 +256,7 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     // What commands had changed is there before the first packet is.
     let keeper = match opened {
         Some(opened) => {
-            Some(opened.restore(&mut handler.control, &settings, digest, clock.now())?)
+            Some(opened.restore(&mut handler.control, &settings, digest, &audit, clock.now())?)
         }
         None => None,
     };
@@ -262,7 +276,8 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     protection::filter(&mut protection, settings.seccomp)?;
     handler.daemon.protection = protection;
     let sequences = sequences.map(|writer| (writer, sender.clone()));
-    let served = (pool, readers.clone());
+    let monitors = monitors::Monitors::default();
+    let served = (pool, (readers.clone(), monitors.clone()));
     let mut control =
         ControlThread::new(file, handler, served, clock, interfaces, keeper, sequences);
     // Before the interfaces are looked at, so that no change is missed.
@@ -275,7 +290,13 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     if let Some(metrics) = metrics {
         metrics.start(scrapes.clone())?;
     }
-    let server = server::start(listener, sender, (readers, events.clone()), scrapes)?;
+    let server = server::start(
+        listener,
+        sender,
+        (readers, events.clone(), monitors.clone()),
+        scrapes,
+        audit.clone(),
+    )?;
     tracing::info!(socket = %socket.display(), workers = settings.workers, "running");
     log::announce("ready");
     supervisor::ready(settings.workers);
@@ -283,9 +304,15 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     let exit = control.run(&messages);
     supervisor::stopping();
     events.end_all();
+    monitors.end_all();
     // Who is still in the queue is told that nothing was done.
     drop(messages);
     drop(socket_file);
     server.stop();
+    audit.stopping(match exit {
+        Exit::Done => "asked to",
+        _ => "failed",
+    });
+    audit.stop();
     Ok(exit)
 }

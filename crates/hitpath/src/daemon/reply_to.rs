@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use api::{Change, ChangeKind, Difference, Refusal, Reply};
 use tokio::sync::oneshot;
 
+use crate::daemon::audit::Note;
+
 /// The most changes of a difference that is sent to several clients.
 const SHARED_CHANGES: usize = 4096;
 
@@ -19,6 +21,8 @@ pub(crate) struct ReplyTo {
 struct Waiting {
     sender: oneshot::Sender<Result<Reply, Refusal>>,
     claim: Claim,
+    /// What is written down of it, if it is.
+    note: Option<Note>,
 }
 
 /// Whose turn it is with a request: the control thread begins with it or its client withdraws it,
@@ -35,8 +39,12 @@ impl Claim {
 
 impl ReplyTo {
     /// A reply to one client.
-    pub(crate) fn new(sender: oneshot::Sender<Result<Reply, Refusal>>, claim: Claim) -> Self {
-        Self { waiting: vec![Waiting { sender, claim }] }
+    pub(crate) fn new(
+        sender: oneshot::Sender<Result<Reply, Refusal>>,
+        claim: Claim,
+        note: Option<Note>,
+    ) -> Self {
+        Self { waiting: vec![Waiting { sender, claim, note }] }
     }
 
     /// Adds those who wait for `other`.
@@ -51,8 +59,20 @@ impl ReplyTo {
         !self.waiting.is_empty()
     }
 
-    /// Sends the outcome to everybody.
+    /// What was asked for is in force, though a refusal may follow as it could not be kept.
+    pub(crate) fn is_in_force(&mut self) {
+        self.waiting
+            .iter_mut()
+            .filter_map(|waiting| waiting.note.as_mut())
+            .for_each(Note::is_in_force);
+    }
+
+    /// Sends the outcome to everybody, and has it written down.
     pub(crate) fn send(mut self, outcome: Result<Reply, Refusal>) {
+        let notes = self.waiting.iter_mut().filter_map(|waiting| waiting.note.take());
+        for (at, note) in notes.enumerate() {
+            note.finish(&outcome, at == 0);
+        }
         let Some(first) = self.waiting.pop() else { return };
         if !self.waiting.is_empty() {
             let shared = outcome.as_ref().map(shortened).map_err(Clone::clone);
@@ -92,7 +112,8 @@ mod tests {
     fn everybody_gets_the_outcome() {
         let clients: Vec<_> = (0..3).map(|_| oneshot::channel()).collect();
         let (senders, receivers): (Vec<_>, Vec<_>) = clients.into_iter().unzip();
-        let mut replies = senders.into_iter().map(|sender| ReplyTo::new(sender, Claim::default()));
+        let mut replies =
+            senders.into_iter().map(|sender| ReplyTo::new(sender, Claim::default(), None));
         let mut all = replies.next().unwrap();
         replies.for_each(|other| all.join(other));
         assert!(all.begin());
@@ -115,11 +136,11 @@ mod tests {
     #[test]
     fn what_was_withdrawn_is_not_begun() {
         let claim = Claim::default();
-        let mut reply = ReplyTo::new(oneshot::channel().0, claim.clone());
+        let mut reply = ReplyTo::new(oneshot::channel().0, claim.clone(), None);
         assert!(claim.take());
         assert!(!reply.begin());
         let claim = Claim::default();
-        let mut reply = ReplyTo::new(oneshot::channel().0, claim.clone());
+        let mut reply = ReplyTo::new(oneshot::channel().0, claim.clone(), None);
         assert!(reply.begin());
         assert!(!claim.take(), "what has begun cannot be withdrawn");
     }

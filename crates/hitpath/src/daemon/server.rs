@@ -34,9 +34,11 @@ use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::daemon::Message;
+use crate::daemon::audit::{Audit, Note, Peer};
 use crate::daemon::connection_events::ConnectionEvents;
 use crate::daemon::connections::{Connection, Connections, EVICTION_PERIOD, Phase};
 use crate::daemon::metrics_server;
+use crate::daemon::monitors::Monitors;
 use crate::daemon::reply_to::{Claim, ReplyTo};
 use crate::daemon::scrape::Scrapes;
 use crate::daemon::taps::{TapStream, Taps};
@@ -104,7 +106,7 @@ impl Server {
 }
 
 /// Who reads what is sent on and on.
-type Readers = ((Taps, Traces), ConnectionEvents);
+type Readers = ((Taps, Traces), ConnectionEvents, Monitors);
 
 /// Serves `listener` on a thread of its own until it is stopped.
 ///
@@ -115,6 +117,7 @@ pub(crate) fn start(
     control: SyncSender<Message>,
     readers: Readers,
     scrapes: Scrapes,
+    audit: Audit,
 ) -> anyhow::Result<Server> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -127,7 +130,9 @@ pub(crate) fn start(
     let (stop, stopped) = watch::channel(false);
     let thread = thread::Builder::new()
         .name("server".into())
-        .spawn(move || runtime.block_on(serve(listener, control, readers, scrapes, stopped)))
+        .spawn(move || {
+            runtime.block_on(serve(listener, control, readers, (scrapes, audit), stopped));
+        })
         .context("starting the server's thread")?;
     Ok(Server { thread: Some(thread), stop })
 }
@@ -135,8 +140,8 @@ pub(crate) fn start(
 async fn serve(
     listener: tokio::net::UnixListener,
     control: SyncSender<Message>,
-    ((taps, traces), events): Readers,
-    scrapes: Scrapes,
+    ((taps, traces), events, monitors): Readers,
+    (scrapes, audit): (Scrapes, Audit),
     mut stopped: watch::Receiver<bool>,
 ) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
@@ -147,6 +152,7 @@ async fn serve(
         .route(api::TAP_PATH, post(handle_tap))
         .route(api::TRACE_PATH, post(handle_trace))
         .route(api::CONNTRACK_PATH, post(handle_conntrack))
+        .route(api::MONITOR_PATH, post(handle_monitor))
         .route(api::METRICS_PATH, get(handle_metrics))
         .fallback(any(elsewhere))
         .with_state(Senders {
@@ -158,7 +164,9 @@ async fn serve(
             taps,
             traces,
             events,
+            monitors,
             scrapes,
+            audit: audit.clone(),
         });
     let closed = Router::new().fallback(any(forbidden));
     loop {
@@ -176,10 +184,11 @@ async fn serve(
             }
         };
         let slot = connections.slot(&slots).await;
-        let router = if may_speak(&stream) { open.clone() } else { closed.clone() };
+        let (peer, may_speak) = peer_of(&stream, &audit);
+        let router = if may_speak { open.clone() } else { closed.clone() };
         let connections = Arc::clone(&connections);
         tokio::spawn(async move {
-            let connection = connections.add();
+            let connection = connections.add(peer);
             tokio::select! {
                 () = converse(stream, router, &connection) => {}
                 why = connection.ended() => tracing::debug!("a client's connection ends: {why}"),
@@ -217,22 +226,28 @@ async fn converse(stream: UnixStream, router: Router, connection: &Arc<Connectio
     }
 }
 
-/// Root and the daemon's own user may.
-fn may_speak(stream: &UnixStream) -> bool {
+/// Who has connected, and whether they may speak: root and the daemon's own user may.
+fn peer_of(stream: &UnixStream, audit: &Audit) -> (Option<Peer>, bool) {
     match stream.peer_cred() {
-        Ok(peer) => {
-            let allowed = peer.uid() == 0 || peer.uid() == nix::unistd::geteuid().as_raw();
+        Ok(found) => {
+            // Of another PID namespace, the system says 0.
+            let pid = found.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|&pid| pid != 0);
+            let peer = Peer { uid: found.uid(), pid };
+            let allowed = peer.uid == 0 || peer.uid == nix::unistd::geteuid().as_raw();
             if !allowed {
                 tracing::warn!(
-                    uid = peer.uid(),
+                    uid = peer.uid,
                     "refused a client: only root and the daemon's own user may speak to it"
                 );
+                let why = "only root and the user of the daemon may speak to it";
+                audit.peer_refused(Some(&peer), why);
             }
-            allowed
+            (Some(peer), allowed)
         }
         Err(error) => {
             tracing::warn!(%error, "refused a client: the system does not say who it is");
-            false
+            audit.peer_refused(None, "the system does not say who it is");
+            (None, false)
         }
     }
 }
@@ -253,8 +268,24 @@ struct Senders {
     taps: Taps,
     traces: Traces,
     events: ConnectionEvents,
+    monitors: Monitors,
     /// What is counted.
     scrapes: Scrapes,
+    /// Where it is written who asks for what.
+    audit: Audit,
+}
+
+impl Senders {
+    /// What is to be written down of a request.
+    fn note(&self, connection: &Connection, request: &Request) -> Option<Note> {
+        Note::of(&self.audit, connection.peer.as_ref()?, request)
+    }
+
+    /// What a client has sent is refused before anything is done.
+    fn refused(&self, connection: &Connection, refusal: &Refusal) -> Response {
+        self.audit.not_a_request(connection.peer.as_ref(), refusal);
+        refused(refusal)
+    }
 }
 
 async fn handle_request(
@@ -274,9 +305,10 @@ async fn handle_request(
     match serde_json::from_slice(&body) {
         Ok(request) => {
             drop(body);
-            ask(&senders, &connection, request, sync).await
+            let note = senders.note(&connection, &request);
+            ask(&senders, &connection, request, sync, note).await
         }
-        Err(error) => refused(&not_understood(&error)),
+        Err(error) => senders.refused(&connection, &not_understood(&error)),
     }
 }
 
@@ -287,7 +319,8 @@ async fn handle_batch(
     request: axum::extract::Request,
 ) -> Response {
     let Ok(_turn) = senders.long.try_acquire() else {
-        return refused(&system("the gateway is busy with another batch; try again"));
+        let refusal = system("the gateway is busy with another batch; try again");
+        return senders.refused(&connection, &refusal);
     };
     let sync = match waits(request.uri().query()) {
         Ok(sync) => sync,
@@ -298,16 +331,25 @@ async fn handle_batch(
         Err(refusal) => return refusal,
     };
     // Other requests are served meanwhile.
-    let read = tokio::task::spawn_blocking(move || serde_json::from_slice(&body)).await;
-    match read {
-        Ok(Ok(
+    let read = tokio::task::spawn_blocking({
+        let (senders, connection) = (senders.clone(), Arc::clone(&connection));
+        move || {
+            let request = serde_json::from_slice(&body)?;
+            drop(body);
+            let note = senders.note(&connection, &request);
+            Ok::<_, serde_json::Error>((request, note))
+        }
+    });
+    match read.await {
+        Ok(Ok((
             request @ (Request::Batch(_) | Request::FlowChange(_) | Request::FirewallReplace(_)),
-        )) => ask(&senders, &connection, request, sync).await,
+            note,
+        ))) => ask(&senders, &connection, request, sync, note).await,
         Ok(Ok(_)) => {
             let refusal = Refusal::new(RefusalCode::Invalid, "this is no batch");
             refused(&refusal.with_hint(format!("other requests are posted to {}", api::PATH)))
         }
-        Ok(Err(error)) => refused(&not_understood(&error)),
+        Ok(Err(error)) => senders.refused(&connection, &not_understood(&error)),
         Err(_) => refused(&system("the batch could not be read")),
     }
 }
@@ -330,7 +372,9 @@ async fn handle_tap(
         Ok(stream) => stream,
         Err(refusal) => return refused(&refusal),
     };
-    let reply = ask(&senders, &connection, Request::TapAdd(spec), true).await;
+    let request = Request::TapAdd(spec);
+    let note = senders.note(&connection, &request);
+    let reply = ask(&senders, &connection, request, true, note).await;
     if reply.status() != StatusCode::OK {
         return reply;
     }
@@ -355,7 +399,9 @@ async fn handle_trace(
         Ok(stream) => stream,
         Err(refusal) => return refused(&refusal),
     };
-    let reply = ask(&senders, &connection, Request::TraceAdd(spec), true).await;
+    let request = Request::TraceAdd(spec);
+    let note = senders.note(&connection, &request);
+    let reply = ask(&senders, &connection, request, true, note).await;
     if reply.status() != StatusCode::OK {
         return reply;
     }
@@ -379,6 +425,38 @@ async fn handle_conntrack(
     match senders.events.open(spec) {
         Ok(stream) => streamed(&connection, stream, "application/x-ndjson"),
         Err(refusal) => refused(&refusal),
+    }
+}
+
+/// Who follows changes is replied to with them, until either side ends it.
+async fn handle_monitor(
+    State(senders): State<Senders>,
+    Extension(connection): Extension<Arc<Connection>>,
+    request: axum::extract::Request,
+) -> Response {
+    let body = match arrived(request, api::MAX_REQUEST_BYTES, BODY_TIMEOUT).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
+    };
+    let spec = match serde_json::from_slice(&body) {
+        Ok(spec) => spec,
+        Err(error) => return refused(&not_understood(&error)),
+    };
+    let stream = match senders.monitors.open(spec) {
+        Ok(stream) => stream,
+        Err(refusal) => return refused(&refusal),
+    };
+    // Who has a reply misses nothing from then on.
+    let (begun, has_begun) = oneshot::channel();
+    match senders.control.try_send(Message::Watch(begun)) {
+        Ok(()) => {}
+        Err(TrySendError::Full(_)) => return refused(&busy()),
+        Err(TrySendError::Disconnected(_)) => return refused(&stopping()),
+    }
+    connection.enter(Phase::Waiting);
+    match has_begun.await {
+        Ok(()) => streamed(&connection, stream, "application/x-ndjson"),
+        Err(_) => refused(&stopping()),
     }
 }
 
@@ -443,7 +521,13 @@ async fn arrived(
 }
 
 /// Has the control thread carry a request out.
-async fn ask(senders: &Senders, connection: &Connection, request: Request, sync: bool) -> Response {
+async fn ask(
+    senders: &Senders,
+    connection: &Connection,
+    request: Request,
+    sync: bool,
+    note: Option<Note>,
+) -> Response {
     connection.enter(Phase::Waiting);
     // Held until there is room for the reply: so it is not in memory more often than that.
     let _turn = if is_list(&request) {
@@ -456,7 +540,7 @@ async fn ask(senders: &Senders, connection: &Connection, request: Request, sync:
     };
     let (sender, mut receiver) = oneshot::channel();
     let claim = Claim::default();
-    let reply = ReplyTo::new(sender, claim.clone());
+    let reply = ReplyTo::new(sender, claim.clone(), note);
     let pending = PendingRequest { request, sync, reply, is_prepared: false };
     match senders.control.try_send(Message::Request(Box::new(pending))) {
         Ok(()) => {}
@@ -590,7 +674,8 @@ mod tests {
         let (listener, file) = socket::listen(&path).unwrap();
         let (sender, messages) = mpsc::sync_channel(1);
         let scrapes = Scrapes::new(sender.clone());
-        let server = start(listener, sender, Default::default(), scrapes).unwrap();
+        let audit = Audit::default();
+        let server = start(listener, sender, Default::default(), scrapes, audit).unwrap();
         thread::spawn(move || {
             while let Ok(Message::Request(pending)) = messages.recv() {
                 pending.reply.send(match pending.request {

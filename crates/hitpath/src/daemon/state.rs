@@ -10,6 +10,7 @@ use control::{Control, GatewaySettings, StateDirectory};
 use packet::Time;
 use store::{Directory, Done, Log, Saved, Snapshot};
 
+use super::audit::Audit;
 use super::reply_to::ReplyTo;
 
 /// The log begins anew when it has this much more than twice what it began with.
@@ -89,11 +90,13 @@ impl Opened {
         control: &mut Control,
         settings: &GatewaySettings,
         configuration: String,
+        audit: &Audit,
         now: Time,
     ) -> anyhow::Result<Keeper> {
         let Self { directory, saved } = self;
         let is_first = saved.is_first();
-        restore(control, &directory, &saved, configuration == saved.configuration, now);
+        let is_same = configuration == saved.configuration;
+        restore(control, &directory, (&saved, is_same), audit, now);
         control.keep_changes(settings.keep_keys);
         let path = directory.path().to_owned();
         let mut keeper = Keeper {
@@ -121,7 +124,13 @@ impl Opened {
     }
 }
 
-fn restore(control: &mut Control, directory: &Directory, saved: &Saved, is_same: bool, now: Time) {
+fn restore(
+    control: &mut Control,
+    directory: &Directory,
+    (saved, is_same): (&Saved, bool),
+    audit: &Audit,
+    now: Time,
+) {
     if !saved.torn.is_empty() {
         tracing::warn!(
             bytes = saved.torn.len(),
@@ -130,6 +139,7 @@ fn restore(control: &mut Control, directory: &Directory, saved: &Saved, is_same:
     }
     let texts = saved.changes.iter().map(String::as_str);
     let restored = control.restore(texts, &saved.keys, is_same, now);
+    audit.restored(&restored, directory.path());
     if restored.done > 0 {
         tracing::info!(changes = restored.done, "made anew what commands had changed");
     }
@@ -285,8 +295,11 @@ impl Keeper {
 }
 
 /// Replies once changes are durable, or says that they are not.
-pub(super) fn replies(reply: Result<Reply, Refusal>, waiting: Waiting) -> Done {
+pub(super) fn replies(reply: Result<Reply, Refusal>, mut waiting: Waiting) -> Done {
     Box::new(move |result| {
+        if result.is_err() && reply.is_ok() {
+            waiting.is_in_force();
+        }
         // A client that has gone away wants no answer.
         waiting.send(match result {
             Ok(()) => reply,

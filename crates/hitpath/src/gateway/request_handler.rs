@@ -16,6 +16,7 @@ use runtime::claims::Claims;
 use tables::Tables;
 use wire::PortId;
 
+use crate::daemon::audit::Audit;
 use crate::explain;
 use crate::gateway::caches;
 use crate::metrics::{GatewayIs, Measured, ObjectCount};
@@ -404,6 +405,8 @@ pub(crate) struct DaemonState {
     pub(crate) claims: Claims,
     /// How the process is protected.
     pub(crate) protection: Protection,
+    /// Where it is written who changes what.
+    pub(crate) audit: Audit,
 }
 
 /// How the daemon's process is protected from others, and others from it.
@@ -428,6 +431,7 @@ impl DaemonState {
             memory_locked: self.protection.memory_locked,
             seccomp: self.protection.seccomp,
             log_lines_dropped: runtime::log::dropped(),
+            audit: self.audit.view(),
         }
     }
 }

@@ -107,6 +107,22 @@ pub(super) static GATEWAY: Group<GatewayIs> = Group {
             |it| Some(it.daemon.log_lines_dropped),
             "Log lines that could not be written.",
         ),
+        counter(
+            "audit_records_written",
+            |it| it.daemon.audit.as_ref().map(|audit| audit.written),
+            "Records of the audit log that were written.",
+        ),
+        counter(
+            "audit_records_lost",
+            |it| it.daemon.audit.as_ref().map(|audit| audit.lost),
+            "Records of the audit log that could not be written.",
+        ),
+        counter(
+            "audit_records_suppressed",
+            |it| it.daemon.audit.as_ref().map(|audit| audit.suppressed),
+            "Records of what traffic causes that were left out of the audit log, as they were too \
+            many in a second.",
+        ),
         gauge(
             "memory_locked",
             |it| flag(it.daemon.memory_locked),

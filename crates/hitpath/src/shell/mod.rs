@@ -19,9 +19,10 @@ use rustyline::history::FileHistory;
 use rustyline::{CompletionType, Config, Editor};
 use signal_hook::consts::{SIGINT, SIGQUIT};
 
-use crate::cli::{self, Cli, Global};
+use crate::cli::{Cli, Global};
 use crate::client;
 use crate::exit::{Unreachable, Usage};
+use crate::ip_options;
 use editor::Words;
 use runtime::exit::Exit;
 use runtime::output;
@@ -138,7 +139,8 @@ fn carry_out(line: &str, global: &Global) -> Next {
 /// In this process: words with keys are not to stand in the list of processes.
 fn here(words: &[&str], global: &Global) -> anyhow::Result<()> {
     let all = ["hitpath"].into_iter().chain(words.iter().copied());
-    match Cli::try_parse_from(cli::words(all.map(Into::into))) {
+    let line = ip_options::words(all.map(Into::into)).map_err(Usage)?;
+    match Cli::try_parse_from(line) {
         Ok(mut cli) => {
             cli.global.inherit(global);
             cli.command.run(&cli.global)?;

@@ -1,5 +1,6 @@
 //! `hitpath batch`: many commands from a file.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use api::OnRefusal;
@@ -7,6 +8,7 @@ use clap::Args;
 
 use crate::batch::Load;
 use crate::cli::Global;
+use crate::ip_options::ShowOptions;
 use runtime::exit::Exit;
 
 /// Carry out a file of commands, as `ip -batch` does
@@ -49,6 +51,9 @@ pub(crate) struct Batch {
     /// Do not wait until the changes are on the disk: they are in force, and lost with power
     #[arg(long)]
     no_sync: bool,
+
+    #[command(flatten)]
+    show: ShowOptions,
 }
 
 impl Batch {
@@ -65,6 +70,7 @@ impl Batch {
             on_refusal,
             json: global.json,
             verbose: global.verbose > 0,
+            look: self.show.look(std::io::stdout().is_terminal())?,
         }
         .run()
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use control::{Config, Diagnostic};
+use control::{Config, Diagnostic, GatewaySettings};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -11,6 +11,7 @@ use crate::cli::Global;
 use crate::gateway::{self, ConfigError};
 use crate::kernel::own;
 use crate::kernel::seen::{self, Seen};
+use runtime::affinity;
 use runtime::exit::Exit;
 use runtime::output;
 
@@ -19,11 +20,12 @@ use runtime::output;
 /// Prints every error of every file at once, with file, line and column, what is wrong and what
 /// would be right. Exits with 0 if all files are right, with 1 otherwise. Of a right file it
 /// says what is worth a word: numbers that are rounded, policies that defeat their lookup, policies
-/// that never match a packet.
+/// that never match a packet, tunnels whose ends are not here or that no SA serves.
 ///
 /// With --live it looks at this machine too: whether the kernel handles the packets of the ports'
 /// interfaces besides the gateway, by which commands that ends, and what programs would lose by
-/// `hitpath run --own-interfaces`. Exits with 1 if the kernel does, or an interface is missing.
+/// `hitpath run --own-interfaces`. Exits with 1 if the kernel does, or an interface or a processor
+/// is missing.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -108,6 +110,8 @@ struct Machine {
     file: PathBuf,
     /// Ports whose interfaces are not there.
     missing: Vec<String>,
+    /// What is wrong with the processors that workers are to run on.
+    processors: Option<String>,
     /// Interfaces whose packets the kernel handles too.
     kernel: Vec<Seen>,
     /// What `run --own-interfaces` would end.
@@ -122,21 +126,27 @@ impl Machine {
         Ok(Self {
             file: file.to_owned(),
             missing: missing.collect(),
+            processors: wrong_processors(&config.gateway),
             kernel: seen::look(&config.ports)?,
             losses: own::losses(&config.ports)?,
         })
     }
 
     fn is_ready(&self) -> bool {
-        self.missing.is_empty() && self.kernel.is_empty()
+        self.missing.is_empty() && self.processors.is_none() && self.kernel.is_empty()
     }
 
     fn print(&self) -> anyhow::Result<()> {
-        self.missing.iter().try_for_each(|line| output::line(line))?;
+        self.missing.iter().chain(&self.processors).try_for_each(|line| output::line(line))?;
         self.kernel.iter().try_for_each(|seen| output::line(&seen.describe()))?;
         let told = |loss| output::line(&format!("`hitpath run --own-interfaces` ends {loss}"));
         self.losses.iter().try_for_each(told)
     }
+}
+
+fn wrong_processors(gateway: &GatewaySettings) -> Option<String> {
+    let chosen = affinity::processors(gateway.workers, &gateway.processors);
+    chosen.err().map(|error| format!("{error:#}"))
 }
 
 pub(crate) fn diagnostic(diagnostic: &Diagnostic) -> Value {

@@ -5,6 +5,7 @@ use clap::{Args, Command, CommandFactory};
 use crate::cli::{Cli, Global};
 use crate::complete;
 use crate::exit::Usage;
+use crate::ip_options;
 use runtime::exit::Exit;
 use runtime::output;
 
@@ -62,7 +63,7 @@ impl Help {
             let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
             // The parser knows what is wrong, and what is nearest.
             if let Err(refusal) = control::grammar::parse(&words)
-                && super::words::is_verb(name)
+                && ip_options::is_verb(name)
             {
                 return Err(Usage(refusal.to_string()).into());
             }
@@ -132,7 +133,6 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli;
     use crate::explain::Description;
     use crate::verbs;
 
@@ -152,7 +152,8 @@ mod tests {
         if verbs::bench::arguments(&line).is_some() {
             return;
         }
-        if let Err(error) = Cli::try_parse_from(cli::words(line.into_iter())) {
+        let line = ip_options::words(line.into_iter()).expect(example);
+        if let Err(error) = Cli::try_parse_from(line) {
             assert!(!error.use_stderr(), "{example}: {error}");
         }
         // Options may stand anywhere; what is left are the words.
@@ -168,7 +169,7 @@ mod tests {
         }
         let (verb, behind) = rest.split_first().expect(example);
         let is_read = match *verb {
-            verb if verbs::words::is_verb(verb) => {
+            verb if ip_options::is_verb(verb) => {
                 control::grammar::parse(&rest).err().map(|it| it.to_string())
             }
             "flow" if !matches!(behind.first(), Some(&("add-flows" | "replace"))) => {
@@ -195,7 +196,7 @@ mod tests {
             count += examples.len();
         }
         assert!(count > 120, "{count}");
-        for example in super::examples(&root) {
+        for example in examples(&root) {
             check(&example);
         }
     }

@@ -14,6 +14,7 @@ pub(crate) mod flow;
 pub(crate) mod graph;
 pub(crate) mod help;
 pub(crate) mod man;
+pub(crate) mod monitor;
 pub(crate) mod release_interfaces;
 pub(crate) mod reload;
 pub(crate) mod replay;

@@ -1,13 +1,15 @@
 //! The verbs that take iproute2's grammar: `xfrm`, `route`, `neigh`, `addr`, `link`, `vrf`,
 //! `filter`. Their words go to [`control::grammar`]; here is only what teaches them.
 
-use api::{Family, PolicyAdded, Reply};
+use std::io::IsTerminal;
+
+use api::{PolicyAdded, Reply};
 use clap::{Args, CommandFactory};
-use control::render::Options;
 
 use crate::cli::{Cli, Global};
 use crate::client;
 use crate::exit::Usage;
+use crate::ip_options::ShowOptions;
 use crate::{output, view};
 use runtime::exit::Exit;
 
@@ -36,66 +38,6 @@ macro_rules! verbs {
             }
         )+
     };
-}
-
-/// iproute2's options of what is shown. As with `ip`, they may stand in front of the verb.
-#[derive(Args, Debug, Default)]
-pub(crate) struct ShowOptions {
-    /// IPv4 alone
-    #[arg(short = '4')]
-    ipv4: bool,
-
-    /// IPv6 alone
-    #[arg(short = '6', conflicts_with = "ipv4")]
-    ipv6: bool,
-
-    /// One line for each link, port or neighbour (also -br)
-    #[arg(long)]
-    brief: bool,
-
-    /// What links have received and sent, and what rules of filters have decided
-    #[arg(short, long)]
-    statistics: bool,
-
-    /// What kind of link each is, and its routing table
-    #[arg(short, long)]
-    details: bool,
-}
-
-impl ShowOptions {
-    fn family(&self) -> Option<Family> {
-        match (self.ipv4, self.ipv6) {
-            (true, _) => Some(Family::V4),
-            (_, true) => Some(Family::V6),
-            _ => None,
-        }
-    }
-
-    fn options(&self) -> Options {
-        let &Self { brief, statistics, details, .. } = self;
-        Options { brief, statistics, details }
-    }
-}
-
-/// The option that a word in iproute2's way is: those of several letters behind one dash, and their
-/// abbreviations.
-pub(crate) fn show_option(word: &str) -> Option<&'static str> {
-    let is = |name: &str, least: usize| word.len() >= least && name.starts_with(word);
-    match () {
-        () if is("-brief", 3) => Some("--brief"),
-        () if is("-statistics", 2) || is("-stats", 2) => Some("--statistics"),
-        () if is("-details", 2) => Some("--details"),
-        () if word == "-4" => Some("-4"),
-        () if word == "-6" => Some("-6"),
-        () => None,
-    }
-}
-
-/// Whether a verb takes iproute2's grammar, and its options with it.
-pub(crate) fn is_verb(word: &str) -> bool {
-    let mut cli = Cli::command();
-    let found = cli.find_subcommand_mut(word);
-    found.is_some_and(|verb| verb.get_arguments().any(|argument| argument.get_id() == "brief"))
 }
 
 verbs! {
@@ -261,12 +203,17 @@ fn run(
     if asks_for_help(object, words) {
         return help(object);
     }
+    let look = show.look(std::io::stdout().is_terminal())?;
+    if super::monitor::is_asked_for(words) {
+        return super::monitor::run_of(object, words, (look.family, look.timestamp), global);
+    }
     let words: Vec<&str> =
         std::iter::once(object).chain(words.iter().map(String::as_str)).collect();
-    let request = control::grammar::parse_with(&words, show.family())
+    let request = control::grammar::parse_with(&words, look.family)
         .map_err(|refusal| Usage(refusal.to_string()))?;
     let reply = client::change(global.socket(), &request, sync)?;
-    view::print_with(&request, &reply, global.json, show.options())?;
+    let links = client::links_of(global.socket(), &request, &reply)?;
+    view::print_as_ip(&request, &reply, &links, global.json, look)?;
     if let Reply::PolicyAdded(added) = &reply
         && !global.json
     {

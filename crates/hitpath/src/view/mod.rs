@@ -8,12 +8,14 @@ mod table;
 use std::fmt::Write;
 
 use api::{
-    CounterView, DaemonView, DeviceStatistics, DropView, InterfaceState, NextHopView, PolicyView,
-    PortView, Reply, Request, Selector, StateView, Step, WorkerView,
+    CounterView, DaemonView, DeviceStatistics, DropView, InterfaceState, LinkView, NextHopView,
+    PolicyView, PortView, Reply, Request, Selector, StateView, Step, WorkerView,
 };
 
 use control::render::Options;
 use runtime::output;
+
+use crate::ip_options::Look;
 
 pub(crate) use spd::bound;
 pub(crate) use table::table;
@@ -31,9 +33,25 @@ pub(crate) fn print_with(
     options: Options,
 ) -> anyhow::Result<()> {
     match as_json {
-        true => output::json(&plain(reply)?),
+        true => output::json(&control::render::plain(reply)?),
         false => output::text(&text(request, reply, options)),
     }
+}
+
+/// Prints the answer to a command in iproute2's words, in its ways: those of `ip -j`, too. `links`
+/// are those of an answer with addresses.
+pub(crate) fn print_as_ip(
+    request: &Request,
+    reply: &Reply,
+    links: &[LinkView],
+    as_json: bool,
+    look: Look,
+) -> anyhow::Result<()> {
+    if as_json {
+        return output::json(&control::render::json(request, reply, links, look.options)?);
+    }
+    let text = control::render::reply_with_links(request, reply, links, look.options);
+    output::text(&if look.colour { control::render::coloured(&text) } else { text })
 }
 
 /// Prints the answer to `hitpath show`: tables if there are any, iproute2's words for the rest.
@@ -52,15 +70,6 @@ pub(crate) fn show(
         Reply::NextHops(views) => output::text(&next_hops(views)),
         _ => print(request, reply, false),
     }
-}
-
-/// The answer without the envelope if it is an object or a list, as programs want it.
-pub(crate) fn plain(reply: &Reply) -> anyhow::Result<serde_json::Value> {
-    let mut value = serde_json::to_value(reply)?;
-    Ok(match value.get_mut("of") {
-        Some(of) if of.is_object() || of.is_array() => of.take(),
-        _ => value,
-    })
 }
 
 fn text(request: &Request, reply: &Reply, options: Options) -> String {
@@ -372,6 +381,8 @@ fn explanation(steps: &[Step]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use control::render::plain;
+
     use super::*;
 
     #[test]

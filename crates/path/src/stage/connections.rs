@@ -15,7 +15,7 @@ use packet::{DropReason, Packet, Time};
 use pipeline::NatNew;
 use wire::common::Facts;
 use wire::quoted::Quoted;
-use wire::{FragmentClass, Protocol, Upper};
+use wire::{Addresses, FlowKey, FragmentClass, Protocol, Upper};
 
 use crate::batch::{Known, Packets, Record};
 use crate::cache::Cache;
@@ -86,10 +86,14 @@ fn updated(batch: &Packets, from: usize, connections: &Connections, now: Time) -
                     (halves(a) + halves(b) + halves(c) + halves(d), class)
                 }
             };
-            let protocol = Protocol((class >> 8) as u8);
-            let seen = connection::read_words(packet.bytes(), facts, addresses, protocol);
-            let length = facts.total_length().into();
-            if connections.hit(reference, &seen, length, now) == Hit::Stale {
+            let read = (addresses, Protocol((class >> 8) as u8));
+            let bytes = packet.bytes();
+            let usual = connection::hit_usual(connections, reference, bytes, facts, read, now);
+            let hit = usual.unwrap_or_else(|| {
+                let seen = connection::read_words(bytes, facts, read.0, read.1);
+                connections.hit(reference, &seen, facts.total_length().into(), now)
+            });
+            if hit == Hit::Stale {
                 break;
             }
         }
@@ -497,9 +501,41 @@ pub(crate) fn rewrite(
     let has_ports = known.key.fragment != FragmentClass::Later;
     let written = after.is_some_and(|after| {
         let translation = Translation::between(&before, &after);
-        translation.apply(packet.bytes_mut(), upper, has_ports).is_ok()
+        let is_neutral = translation.is_neutral();
+        let is_applied = translation.apply(packet.bytes_mut(), upper, has_ports).is_ok();
+        if is_applied && is_neutral && is_icmpv6_error(&known.key) {
+            rewrite_quoted(&mut packet, known, [before, after].map(|tuple| tuple.addresses));
+        }
+        is_applied
     });
     if written { Ok(packet) } else { Err(packet) }
+}
+
+fn is_icmpv6_error(key: &FlowKey) -> bool {
+    let is_error = |kind| wire::quoted::is_error(key.protocol, kind);
+    key.protocol == Protocol::ICMPV6
+        && matches!(key.upper, Upper::Icmp { kind, .. } if is_error(kind))
+}
+
+/// Gives the packet that an ICMPv6 error quotes the address that its receiver knows: without it, a host
+/// behind translated prefixes would take no error for its own, and learn no path MTU. Prefixes are
+/// translated so that the checksum stays.
+fn rewrite_quoted(packet: &mut Packet, known: &Known, [before, after]: [Addresses; 2]) {
+    let headers = known.headers(packet);
+    let Some(Quoted { addresses, places: [_, at, _], .. }) = Quoted::read(packet.bytes(), &headers)
+    else {
+        return;
+    };
+    let Some(quoted) = packet.bytes_mut().get_mut(at..at + 40) else { return };
+    let mut write = |from: usize, is: IpAddr, before: IpAddr, after: IpAddr| {
+        if let IpAddr::V6(after) = after
+            && is == before
+        {
+            quoted[from..from + 16].copy_from_slice(&after.octets());
+        }
+    };
+    write(8, addresses.source(), before.destination(), after.destination());
+    write(24, addresses.destination(), before.source(), after.source());
 }
 
 /// Gives a packet that was translated the ends back that it came with. `None` if it is no packet that

@@ -1,8 +1,9 @@
 //! Reads actions.
 
-use types::RejectWith;
+use types::{IpPrefix, RejectWith};
 
-use crate::action::{Action, SetWord};
+use crate::action::{Action, Prefixes, SetWord};
+use crate::ct::NatEnd;
 use crate::field::{Access, Field, Needs, Subfield, ones};
 use crate::flow::Flow;
 use crate::matches::Match;
@@ -93,6 +94,7 @@ fn action<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> Result<'t,
             check(key, Field::NwTtl.needs(), context.matches)?;
             Ok(Action::DecTtl)
         }
+        "nptv6" => nptv6(pair, context.matches),
         "reject" => reject(pair),
         "log" => {
             let prefix = unquoted(pair.value.unwrap_or_default());
@@ -125,7 +127,7 @@ fn action<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> Result<'t,
 fn unknown(key: &str) -> super::scan::Wrong<'_> {
     wrong(key, format!("there is no action `{}`, and no port of that name", short(key))).right(
         "expected drop, output, IN_PORT, NORMAL, ct, ct_clear, resubmit, goto_table, set_field, \
-         load, move, mod_nw_src and the like, dec_ttl, reject, log or note",
+         load, move, mod_nw_src and the like, nptv6, dec_ttl, reject, log or note",
     )
 }
 
@@ -309,6 +311,26 @@ fn check<'t>(at: &'t str, needs: Needs, matched: &Match) -> Result<'t, ()> {
         false => Err(wrong(at, format!("`{}` needs the protocol to be matched", short(at)))
             .right(format!("add {} to the match", matches::what(needs)))),
     }
+}
+
+/// `nptv6(src=PREFIX->PREFIX)`, `nptv6(dst=PREFIX->PREFIX)`.
+fn nptv6<'t>(pair: &Pair<'t>, matches: &Match) -> Result<'t, Action> {
+    const RIGHT: &str = "nptv6(src=fd00:1::/48->2001:db8:1::/48), or dst= of what comes back";
+    let (from, to) = arrow(pair, RIGHT)?;
+    let (end, from) = match from.split_once('=') {
+        Some(("src", from)) => (NatEnd::Source, from),
+        Some(("dst", from)) => (NatEnd::Destination, from),
+        _ => return Err(wrong(from, "whose prefix is to be translated?").right(RIGHT)),
+    };
+    let prefix = |text: &'t str| {
+        let read = text.parse::<IpPrefix>();
+        read.map_err(|why| wrong(text, format!("`{}`: {why}", short(text))).right(RIGHT))
+    };
+    let (from, to) = (prefix(from)?, prefix(to)?);
+    let prefixes = Prefixes::new(end, from, to)
+        .map_err(|why| wrong(pair.value.unwrap_or(pair.key), why.to_string()).right(RIGHT))?;
+    check(pair.key, prefixes.field().needs(), matches)?;
+    Ok(Action::Nptv6(Box::new(prefixes)))
 }
 
 /// `reject`, or `reject(WITH)`.

@@ -207,6 +207,11 @@ impl<N: Names> Display for ShownAction<'_, N> {
                 f.write_str("->")?;
                 show_subfield(f, *to)
             }
+            Action::Nptv6(prefixes) => {
+                let end = if prefixes.end == NatEnd::Source { "src" } else { "dst" };
+                let (from, to) = prefixes.ends();
+                write!(f, "nptv6({end}={from}->{to})")
+            }
             Action::DecTtl => f.write_str("dec_ttl"),
             Action::Reject(RejectWith::TcpReset) => f.write_str("reject"),
             Action::Reject(with) => write!(f, "reject({with})"),

@@ -4,7 +4,7 @@
 use pipeline::text::Names;
 use pipeline::{
     Action, Alg, Ct, CtFields, Exit, Field, Fields, Flow, Match, NatBlocks, NatEnd, NatNew,
-    NatSpec, PortChoice, SetWord, Subfield, Track, Zone,
+    NatSpec, PortChoice, Prefixes, SetWord, Subfield, Track, Zone,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -246,6 +246,15 @@ fn actions(matches: &Match, table: u8) -> BoxedStrategy<Vec<Action>> {
             mask: 0xfc,
         });
         all.push(tos.boxed());
+    }
+    if dl_type == 0x86dd {
+        let prefix = |bits: u128| format!("{}/48", std::net::Ipv6Addr::from_bits(bits << 80));
+        let npt = (any::<bool>(), 0u128..4, 0u128..4).prop_map(move |(is_source, from, to)| {
+            let end = if is_source { NatEnd::Source } else { NatEnd::Destination };
+            let [from, to] = [from, to].map(|bits| prefix(bits).parse().expect("a prefix"));
+            Action::Nptv6(Box::new(Prefixes::new(end, from, to).expect("of one length")))
+        });
+        all.push(npt.boxed());
     }
     if dl_type == 0x0800 {
         let to = any::<u32>().prop_map(|address| Action::Set {

@@ -12,6 +12,7 @@ mod conntrack;
 mod filters;
 mod firewall;
 mod flows;
+mod follow;
 mod interfaces;
 mod neighbours;
 mod qdiscs;

@@ -1,0 +1,85 @@
+"""Many short connections of real clients and servers through connection tracking and source NAT, with one worker and
+with two, which both receive from both ports."""
+
+import re
+import subprocess
+
+import pytest
+from harness.config import Config
+from harness.gateway import Gateway
+from test_namespaces import LEFT, RIGHT, attach
+
+pytestmark = pytest.mark.namespaces
+
+FLOWS = f"""
+table=0,priority=100,ip actions=ct(table=1,nat)
+table=0,priority=110,icmp6 actions=NORMAL
+table=0,priority=10,arp actions=NORMAL
+table=1,priority=20,ct_state=+trk+est,ip actions=NORMAL
+table=1,priority=10,ct_state=+trk+new,tcp,in_port=lan actions=ct(commit,nat(src={RIGHT[4][0]}:1024-65535)),NORMAL
+"""
+
+SERVER = """
+import asyncio, sys
+
+ANSWER = b"HTTP/1.0 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok"
+
+async def serve(reader, writer):
+    try:
+        await reader.readuntil(b"\\r\\n\\r\\n")
+        writer.write(ANSWER)
+        await writer.drain()
+        sources.add(writer.get_extra_info("peername")[0])
+    except (ConnectionError, asyncio.IncompleteReadError):
+        pass
+    writer.close()
+
+async def main():
+    server = await asyncio.start_server(serve, "0.0.0.0", 8000, backlog=1024)
+    print("ready", flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    server.close()
+    print(*sources, flush=True)
+
+sources = set()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2], ids=["one worker", "two workers"])
+def test_thousands_of_requests_each_by_a_connection_of_its_own(topology, tmp_path, workers):
+    topology.namespace("gw")
+    lan, lan_port = attach(topology, "lan", LEFT)
+    wan, wan_port = attach(topology, "wan", RIGHT)
+    config = Config(ports=[lan_port, wan_port], workers=workers)
+    requests = 5000
+    with Gateway(topology["gw"], config, tmp_path) as gateway:
+        gateway.run("flow", "replace", "-", stdin=FLOWS)
+        options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        server = wan.start("/usr/bin/python3", "-c", SERVER, **options)
+        try:
+            assert server.stdout.readline() == "ready\n"
+            told = lan.run(
+                "ab", "-q", "-r", "-s", 20, "-n", requests, "-c", 50, f"http://{RIGHT[4][1]}:8000/", timeout=120
+            ).stdout
+            server.stdin.write("\n")
+            server.stdin.flush()
+            assert server.stdout.readline().strip() == RIGHT[4][0], "somebody came untranslated"
+        finally:
+            server.kill()
+            server.wait()
+        print(re.search(r"Requests per second:.*", told)[0])
+        found = {name: int(re.search(rf"{name} requests:\s+(\d+)", told)[1]) for name in ("Complete", "Failed")}
+        assert found == {"Complete": requests, "Failed": 0}, told
+        states = [connection["state"] for connection in gateway.json("conntrack", "-L", "-p", "tcp")]
+        assert len(states) >= requests, "each has a connection"
+        assert "ESTABLISHED" not in states, "each has ended"
+        drops = {drop["reason"]: drop["packets"] for drop in gateway.json("show", "drops")}
+        wrong = {reason: count for reason, count in drops.items() if count and reason.startswith(("connection_", "nat_"))}
+        assert wrong == {}, "none was refused"
+        if workers == 2:
+            handled = [
+                {row["name"]: row["value"] for row in worker["counters"]}["received"]
+                for worker in gateway.json("show", "workers")
+            ]
+            assert min(handled) > requests, f"both workers had their part: {handled}"
