@@ -97,7 +97,7 @@ def test_no_key_is_in_it_and_who_asks_for_keys_is(gateway):
     assert "spi 0x00000100" in first["sa"] and "instead-of" not in first
     assert second["instead-of"] == "0x00000100"
     assert records(gateway.path, event="keys-shown", outcome="done")
-    (flush,) = records(gateway.path, command="xfrm state flush")
+    (flush,) = records(gateway.path, command="xfrm state flush vrf main")
     assert flush["count"] == 2
 
 

@@ -41,7 +41,8 @@ def written(tmp_path, lines):
 
 def count(gateway):
     """How many policies there are."""
-    return int(gateway.run("xfrm", "policy", "count").stdout.split()[-1])
+    words = gateway.run("xfrm", "policy", "count").stdout.split()
+    return sum(int(words[words.index(name) + 1]) for name in ("IN", "OUT", "FWD"))
 
 
 def compiled(gateway, policies):

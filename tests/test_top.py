@@ -156,7 +156,7 @@ def test_colours_are_left_out_if_nobody_wants_them(busy):
         top = Screen(busy.socket, env=env)
         top.until(lambda lines: any(line.startswith("lan") for line in lines))
         top.end(lambda top: top.key("q"))
-        assert bool(re.search(rb"\x1b\[[0-9;]*(3[1-7]|38;5;[0-9]+)m", top.raw)) is has, top.raw[:400]
+        assert bool(re.search(rb"\x1b\[[0-9;]*(3[1-7]|38;5;[0-9]+)[;m]", top.raw)) is has, top.raw[:400]
 
 
 def test_frames_are_plain_text_for_scripts(busy):

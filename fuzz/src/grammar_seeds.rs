@@ -82,7 +82,7 @@ pub fn all() -> Vec<Seed> {
         seed(
             "not-supported",
             (0, 0),
-            "rule add\nxfrm monitor\nroute add 10.0.0.0/8 dev lan mtu 1400\n",
+            "rule add nonsense\nxfrm monitor\nroute add 10.0.0.0/8 dev lan mtu 1400\n",
         ),
         Seed { name: "not-text", bytes: vec![b'r', 0xff, b' ', 0, b'\n', 0xc3], verdict: (0, 0) },
         seed("too-many-words", (0, 0), &"x ".repeat(300)),

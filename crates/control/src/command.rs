@@ -11,8 +11,8 @@ use api::{
 };
 use types::VlanProtocol;
 
-use crate::describe;
 use crate::quantity::Quantity;
+use crate::{check, describe};
 
 /// What stands in place of a key.
 const HIDDEN: &str = "HIDDEN";
@@ -215,13 +215,13 @@ fn with_keys(mut text: String, show_keys: bool) -> String {
 fn state(spec: &StateSpec) -> String {
     let mut text = describe::state(spec);
     if let Some(aead) = &spec.aead {
-        let _ = write!(text, " aead {} {HIDDEN} {}", aead.name, aead.icv_bits);
+        let _ = write!(text, " aead {} {HIDDEN} {}", algorithm(&aead.name), aead.icv_bits);
     }
     if let Some(encryption) = &spec.encryption {
-        let _ = write!(text, " enc {} {HIDDEN}", encryption.name);
+        let _ = write!(text, " enc {} {HIDDEN}", algorithm(&encryption.name));
     }
     if let Some(authentication) = &spec.authentication {
-        let name = &authentication.name;
+        let name = algorithm(&authentication.name);
         let _ = match authentication.truncate_bits {
             Some(bits) => write!(text, " auth-trunc {name} {HIDDEN} {bits}"),
             None => write!(text, " auth {name} {HIDDEN}"),
@@ -236,6 +236,12 @@ fn state(spec: &StateSpec) -> String {
         spec.flags.iter().for_each(|it| flag(&mut text, true, it.name()));
     }
     text
+}
+
+/// A name of an algorithm as names look; hidden if it may be a key in the wrong place.
+fn algorithm(name: &str) -> &str {
+    let is_name = check::is_algorithm(name);
+    if is_name { name } else { HIDDEN }
 }
 
 fn states(verb: &str, filter: &StateFilter) -> String {
@@ -328,7 +334,7 @@ fn routes(verb: &str, filter: &RouteFilter) -> String {
     word(&mut text, "via", *via);
     word(&mut text, "vrf", vrf.as_ref());
     word(&mut text, "table", *table);
-    flag(&mut text, *all, "table all");
+    flag(&mut text, *all && vrf.is_none() && table.is_none(), "table all");
     text
 }
 
@@ -517,7 +523,7 @@ mod tests {
             "vrf add red table 100",
             "vrf delete red",
             "vrf set red ipsec required",
-            "vrf set red ike off",
+            "vrf set red ike bypass",
             "vrf set red highest-share 30",
             "qdisc add dev wan root handle 1: tbf rate 100mbit burst 32kb limit 1mb",
             "qdisc replace dev wan parent 1: fq_codel limit 100 flows 64 target 5ms ecn",

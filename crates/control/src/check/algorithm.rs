@@ -52,6 +52,12 @@ pub(crate) fn integrity_name(name: &str) -> Option<&'static str> {
     LinuxName::find(INTEGRITY_NAMES, name).map(|known| known.name)
 }
 
+/// Whether this is the name of an algorithm of any kind.
+pub(crate) fn is_algorithm(name: &str) -> bool {
+    let is_aead = LinuxName::find(AEAD_NAMES, name).is_some();
+    is_aead || encryption_name(name).is_some() || integrity_name(name).is_some()
+}
+
 /// Length in bits that Linux cuts the integrity check value to unless told otherwise; `None` for
 /// what is not supported.
 pub(crate) fn default_truncation(name: &str) -> Option<u32> {

@@ -12,7 +12,7 @@ mod qdisc;
 mod state;
 mod weak_keys;
 
-pub(crate) use algorithm::{default_truncation, encryption_name, integrity_name};
+pub(crate) use algorithm::{default_truncation, encryption_name, integrity_name, is_algorithm};
 pub(crate) use filter::{MAX_PREFERENCE, filter};
 pub(crate) use policy::{action, link_policy, policy, selector};
 pub(crate) use qdisc::qdisc;

@@ -229,8 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn meanings_are_short_and_in_order() {
-        assert!(WORDS.is_sorted_by(|(one, _), (next, _)| one < next || one.starts_with("sup")));
+    fn meanings_are_short() {
         for (word, meaning) in [WORDS, XFRM, RULE, FILTER, QDISC, LINK].concat() {
             assert!(meaning.len() <= 60, "{word}");
         }

@@ -232,7 +232,7 @@ fn what_is_refused_and_why() {
         ("xfrm state add flag banana", "'banana'"),
         ("xfrm state get dst 192.0.2.1", "'spi' is missing"),
         (&format!("{sa} encap espinudp 4500 4500 0.0.0.0"), "'encap' is not supported yet"),
-        (&format!("{sa} sel src 10.0.0.0/8"), "'sel' is not supported yet"),
+        (&format!("{sa} sel src 10.0.0.0/8"), "'sel' of some packets is not supported"),
         (&format!("{sa} limit byte-hard 5"), "'limit' is not supported yet"),
         (&format!("{sa} mark 5"), "'mark' is not supported yet"),
         (&format!("{sa} output-mark 5"), "'output-mark' is not supported yet"),

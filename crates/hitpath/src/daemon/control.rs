@@ -492,9 +492,9 @@ impl ControlThread {
 
     /// Returns what has changed, and the digest of the file.
     fn reload(&mut self) -> Result<(Difference, String), Refusal> {
+        self.audit().reopen();
         let (config, digest) = self.load()?;
         self.handler.daemon.reloads += 1;
-        self.audit().reopen();
         config.notes.iter().for_each(|note| tracing::warn!("{note}"));
         let now = self.clock.now();
         self.handler.see_vrfs(now)?;

@@ -78,6 +78,7 @@ mod tests {
         }
         let source = include_str!("description.rs").split("#[cfg(test)]").next().unwrap();
         let mut all = offered("udp 10.0.0.1 > 10.0.0.2");
+        all.extend(offered(""));
         all.extend(offered("udp 10.0.0.1 > 10.0.0.2 fragment"));
         all.extend(offered("udp 10.0.0.1 > 10.0.0.2 in"));
         let arms = source.lines().map(str::trim).filter(|line| line.contains(" => "));

@@ -31,16 +31,22 @@ fn folder(state: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     Some(base.join("hitpath"))
 }
 
-/// Whether a line may be remembered: none with a key is, whether it is right or not.
+/// Whether a line may be remembered, and its words stand in the list of processes: none with a key,
+/// whether it is right or not, and nothing that adds an SA, however it is abbreviated.
 pub(super) fn may_keep(line: &str) -> bool {
     let is_quote = |character| character == '\'' || character == '"';
-    let mut words = line.split(|character: char| character.is_whitespace() || is_quote(character));
-    !words.any(|word| BEFORE_KEYS.contains(&word) || is_long_hexadecimal(word))
+    let words = line.split(|character: char| character.is_whitespace() || is_quote(character));
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    let adds_sa = words.windows(2).enumerate().any(|(at, pair)| {
+        let next = words.get(at + 2).map_or("", |next| *next);
+        "xfrm".starts_with(pair[0]) && "state".starts_with(pair[1]) && next.starts_with(['a', 'u'])
+    });
+    !adds_sa && !words.iter().any(|word| BEFORE_KEYS.contains(word) || is_long_hexadecimal(word))
 }
 
 /// Whether this may be a key that stands in a wrong place: no other number is so long.
 fn is_long_hexadecimal(word: &str) -> bool {
-    let digits = word.strip_prefix("0x").unwrap_or(word);
+    let digits = word.strip_prefix("0x").or(word.strip_prefix("0X")).unwrap_or(word);
     digits.len() >= 24 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
@@ -58,10 +64,18 @@ mod tests {
             "xfrm state add 'auth-trunc' sha256 secret 128",
             &format!("xfrm state ad {key}"),
             "xfrm state 00112233445566778899aabb",
+            "x s a aed 'rfc4106(gcm(aes))' mysecretmysecret1234 128",
+            "hitpath -j xfr st upd 0X00112233445566778899aabb",
         ] {
             assert!(!may_keep(line), "{line}");
         }
-        for line in ["show ports", "route add 2001:db8::/32 via fe80::1", "rule add fwmark 0xff"] {
+        for line in [
+            "show ports",
+            "route add 2001:db8::/32 via fe80::1",
+            "rule add fwmark 0xff",
+            "x s s",
+            "xfrm monitor",
+        ] {
             assert!(may_keep(line), "{line}");
         }
     }

@@ -126,9 +126,9 @@ fn carry_out(line: &str, global: &Global) -> Next {
         }
         _ => {}
     }
-    let done = match words.contains(&"xfrm") {
-        true => here(words, global),
-        false => apart(words, global),
+    let done = match history::may_keep(line) {
+        true => apart(words, global),
+        false => here(words, global),
     };
     if let Err(error) = done {
         output::report(&error, global.json);

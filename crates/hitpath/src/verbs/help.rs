@@ -140,7 +140,9 @@ mod tests {
     fn words(example: &str) -> Vec<String> {
         let mut words: Vec<String> =
             crate::batch::split(example).expect(example).into_iter().map(str::to_owned).collect();
-        if let Some(end) = words.iter().position(|word| ["|", ">", "&&"].contains(&word.as_str())) {
+        if let Some(end) =
+            words.iter().position(|word| ["|", "||", ">", "&&"].contains(&word.as_str()))
+        {
             words.truncate(end);
         }
         words

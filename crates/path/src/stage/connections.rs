@@ -15,7 +15,7 @@ use packet::{DropReason, Packet, Time};
 use pipeline::NatNew;
 use wire::common::Facts;
 use wire::quoted::Quoted;
-use wire::{Addresses, FlowKey, FragmentClass, Protocol, Upper};
+use wire::{Addresses, FlowKey, FragmentClass, Protocol, Upper, ipv6};
 
 use crate::batch::{Known, Packets, Record};
 use crate::cache::Cache;
@@ -463,14 +463,14 @@ pub(crate) fn write_fields(packet: &mut Packet, known: &mut Known, rewrite: &Rew
     if let Some(dscp) = rewrite.dscp {
         let class = dscp << 2 | known.inner.traffic_class & 3;
         match known.is_v6() {
-            true => wire::ipv6::set_traffic_class(bytes, class),
+            true => ipv6::set_traffic_class(bytes, class),
             false => wire::ipv4::set_traffic_class(bytes, class),
         }
         known.inner.traffic_class = class;
     }
     if let Some(hop_limit) = rewrite.hop_limit {
         match known.is_v6() {
-            true => wire::ipv6::set_hop_limit(bytes, hop_limit),
+            true => ipv6::set_hop_limit(bytes, hop_limit),
             false => wire::ipv4::set_ttl(bytes, hop_limit),
         }
         known.facts.0 = known.facts.0 & !(0xff << 32) | u64::from(hop_limit) << 32;
@@ -503,8 +503,9 @@ pub(crate) fn rewrite(
         let translation = Translation::between(&before, &after);
         let is_neutral = translation.is_neutral();
         let is_applied = translation.apply(packet.bytes_mut(), upper, has_ports).is_ok();
-        if is_applied && is_neutral && is_icmpv6_error(&known.key) {
-            rewrite_quoted(&mut packet, known, [before, after].map(|tuple| tuple.addresses));
+        if is_applied && is_neutral && has_ports && is_icmpv6_error(&known.key) {
+            let addresses = [before, after].map(|tuple| tuple.addresses);
+            rewrite_quoted(packet.bytes_mut(), upper, addresses);
         }
         is_applied
     });
@@ -520,22 +521,23 @@ fn is_icmpv6_error(key: &FlowKey) -> bool {
 /// Gives the packet that an ICMPv6 error quotes the address that its receiver knows: without it, a host
 /// behind translated prefixes would take no error for its own, and learn no path MTU. Prefixes are
 /// translated so that the checksum stays.
-fn rewrite_quoted(packet: &mut Packet, known: &Known, [before, after]: [Addresses; 2]) {
-    let headers = known.headers(packet);
-    let Some(Quoted { addresses, places: [_, at, _], .. }) = Quoted::read(packet.bytes(), &headers)
-    else {
+fn rewrite_quoted(packet: &mut [u8], icmp: usize, [before, after]: [Addresses; 2]) {
+    const ICMP_HEADER: usize = 8;
+    let Some(quoted) = packet.get_mut(icmp + ICMP_HEADER..) else { return };
+    let Some(quoted) = quoted.first_chunk_mut::<{ ipv6::HEADER_LENGTH }>() else { return };
+    if quoted[0] >> 4 != 6 {
         return;
-    };
-    let Some(quoted) = packet.bytes_mut().get_mut(at..at + 40) else { return };
-    let mut write = |from: usize, is: IpAddr, before: IpAddr, after: IpAddr| {
-        if let IpAddr::V6(after) = after
-            && is == before
+    }
+    let mut write = |from: usize, before: IpAddr, after: IpAddr| {
+        if let (IpAddr::V6(before), IpAddr::V6(after)) = (before, after)
+            && quoted[from..from + 16] == before.octets()
         {
             quoted[from..from + 16].copy_from_slice(&after.octets());
         }
     };
-    write(8, addresses.source(), before.destination(), after.destination());
-    write(24, addresses.destination(), before.source(), after.source());
+    // What was sent by the receiver of the error, to its sender.
+    write(8, before.destination(), after.destination());
+    write(24, before.source(), after.source());
 }
 
 /// Gives a packet that was translated the ends back that it came with. `None` if it is no packet that

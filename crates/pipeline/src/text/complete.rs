@@ -59,6 +59,7 @@ const ACTIONS: &[&str] = &[
     "mod_tp_src:",
     "mod_tp_dst:",
     "dec_ttl",
+    "nptv6(",
     "reject",
     "log",
     "note:",
@@ -235,7 +236,7 @@ mod tests {
                 };
                 // A port or VRF of the name `1` is another matter.
                 let error = error.map(|error| error.what).unwrap_or_default();
-                let is_name = ["VRF", "port"].iter().any(|kind| error.contains(kind));
+                let is_name = ["VRF", "port", "SA"].iter().any(|kind| error.contains(kind));
                 let is_unknown = UNKNOWN.iter().any(|says| error.contains(says));
                 assert!(is_name || !is_unknown, "{command:?} {text}: {error}");
             }

@@ -114,7 +114,7 @@ fn name(view: MonitorView) -> Option<String> {
         MonitorView::Route(it) => {
             format!("route {} {} {} {}", it.vrf, it.table, it.destination, it.metric)
         }
-        MonitorView::Neighbour(it) => format!("neigh {} {} {}", it.port, it.address, it.mac),
+        MonitorView::Neighbour(it) => format!("neigh {} {}", it.port, it.address),
         MonitorView::Rule(it) if it.origin == Origin::Gateway => return None,
         MonitorView::Rule(it) => format!("rule {} {}", it.priority, it.src),
         MonitorView::State(it) => format!("state {} {} {}", it.vrf, it.destination, it.spi),

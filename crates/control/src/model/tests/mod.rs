@@ -120,7 +120,11 @@ pub(super) fn show(control: &mut Control, line: &str) -> String {
         crate::grammar::parse(&words).unwrap_or_else(|refusal| panic!("{line}: {refusal}"));
     let reply =
         control.handle(request.clone(), NOW).unwrap_or_else(|refusal| panic!("{line}: {refusal}"));
-    crate::render::reply(&request, &reply)
+    let links = match control.handle(Request::LinkList(api::LinkFilter::default()), NOW) {
+        Ok(Reply::Links(links)) => links,
+        other => panic!("{other:?}"),
+    };
+    crate::render::reply_with_links(&request, &reply, &links, crate::render::Options::default())
 }
 
 /// Checks that the tables are what follows from the desired state.

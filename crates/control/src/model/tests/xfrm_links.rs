@@ -90,7 +90,10 @@ fn outer_packets_of_a_link_may_be_in_any_vrf() {
     assert!(!show(&mut control, "xfrm policy list vrf main").contains("if_id"));
     run(&mut control, "xfrm policy flush vrf main").unwrap();
     assert_eq!(show(&mut control, "xfrm policy").matches("if_id 0x7").count(), 1);
+    // Without a VRF, main is meant.
     run(&mut control, "xfrm policy flush").unwrap();
+    assert_eq!(show(&mut control, "xfrm policy").matches("if_id 0x7").count(), 1);
+    run(&mut control, "xfrm policy flush if_id 7").unwrap();
     assert_eq!(show(&mut control, "xfrm policy"), "");
 }
 

@@ -120,13 +120,19 @@ impl Audit {
         self.write_limited("peer-refused", record.with("reason", why).with("outcome", "refused"));
     }
 
-    /// What a client has sent is no request, or came when there was no room for it.
+    /// What a client has sent is no request, or came when there was no room for it. Words of what was
+    /// sent are left out: a key may be among them.
     pub(crate) fn not_a_request(&self, peer: Option<&Peer>, refusal: &Refusal) {
         let Some(peer) = peer.filter(|_| self.is_on()) else { return };
         let record = Record::now("change", Priority::Notice)
             .by(peer, peer.process().as_ref())
-            .with("reason", refusal.to_string())
+            .with("reason", without_words(&refusal.message).to_owned())
             .with("outcome", "refused");
         self.write_limited("not-a-request", record);
     }
+}
+
+/// The beginning of a sentence, without the words of a client that stand behind a colon.
+fn without_words(sentence: &str) -> &str {
+    sentence.split_once(':').map_or(sentence, |(before, _)| before)
 }

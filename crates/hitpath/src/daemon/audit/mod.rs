@@ -264,7 +264,10 @@ impl Writer {
                 queue.put(&shared, Entry::One(suppressed_record(class, count)));
             }
             if std::mem::take(&mut queue.reopen) {
+                // A disk that hangs keeps nobody else waiting.
+                drop(queue);
                 self.sink.reopen();
+                queue = shared.queue();
             }
             let is_something = !queue.entries.is_empty() || queue.overflowed > 0 || queue.stop;
             if is_something {
@@ -371,6 +374,10 @@ mod tests {
             queue.put(&shared, Entry::One(record(1)));
             queue.bytes = MAX_WAITING;
             (0..5).for_each(|_| queue.put(&shared, Entry::One(record(2))));
+        }
+        // There is room again once the thread has taken what there was.
+        while shared.queue().bytes > 0 {
+            thread::sleep(Duration::from_millis(1));
         }
         audit.write(record(3));
         audit.stop();

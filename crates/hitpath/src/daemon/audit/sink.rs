@@ -228,8 +228,12 @@ impl Rotated {
         match open(&self.path) {
             Ok(file) => (self.file, self.is_torn) = (Some(file), false),
             Err(error) => {
-                tracing::error!("{}: {error}; the audit log is not written", self.path.display());
-                self.file = None;
+                let path = self.path.display();
+                // One that was open before still takes records.
+                match &self.file {
+                    Some(_) => tracing::error!("{path}: {error}; the file as it was is written on"),
+                    None => tracing::error!("{path}: {error}; the audit log is not written"),
+                }
             }
         }
     }
