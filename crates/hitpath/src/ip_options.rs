@@ -236,7 +236,7 @@ fn written_out(word: &str) -> Result<Option<&'static str>, String> {
 
 /// Whether a verb takes iproute2's grammar.
 pub(crate) fn is_verb(word: &str) -> bool {
-    word != "batch" && has_show_options(word)
+    !["batch", "monitor"].contains(&word) && has_show_options(word)
 }
 
 /// Whether a verb takes iproute2's options, or some of them.

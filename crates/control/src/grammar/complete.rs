@@ -304,7 +304,8 @@ mod tests {
         main sub use allow block accept link global unicast broadcast blackhole unreachable prohibit \
         permanent reachable probe strict loose feasible protected unprotected pmtu ip ipv6 ipv4 \
         reject pass drop protect discard lo pipe nopmtudisc unset none \
-        memory pcap tap vlan xfrm vrf up down";
+        memory pcap tap vlan xfrm vrf up down host label nodad arp rarp icmp6 icmpv6 ip4 ip6 mpls mplsm \
+        sctp6 tcp6 udp6 proto state";
 
     #[test]
     fn the_parser_takes_every_word_that_is_offered() {

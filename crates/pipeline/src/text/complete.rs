@@ -281,6 +281,8 @@ mod tests {
             "exact",
             "icmp_type",
             "icmp_code",
+            // Refused, with what to do instead.
+            "timeout",
         ];
         let sources = [
             include_str!("actions.rs"),
