@@ -146,7 +146,7 @@ xfrm policy count
 route get 192.168.11.1
 """
     done = gateway.run("batch", "-", stdin=said)
-    assert "SPD count 1" in done.stdout and "192.168.11.1 dev wan" in done.stdout
+    assert "SPD IN  0 OUT 1 FWD 0" in done.stdout and "192.168.11.1 dev wan" in done.stdout
     assert done.stdout.endswith("4 commands carried out\n")
     assert [sa["spi"] for sa in gateway.json("show", "sas")] == [1]
     again = gateway.run("batch", "-", stdin=said, check=False)

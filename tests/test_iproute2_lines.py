@@ -93,7 +93,9 @@ def judge(pair, line):
             return "same", cannot, changed, told
         beyond_object = [word for word in words if not word.startswith("-")][1:] or words
         said = ours.stderr.split(" (")[0]
-        named = [word for word in beyond_object if word not in UNTOLD and word in said]
+        # An object that is not here is what is wrong itself.
+        all_words = words if "is not here" in said else beyond_object
+        named = [word for word in all_words if word not in UNTOLD and word in said]
         assert named, f"no word of the line is in the refusal: {told}"
         return "refused", cannot, changed, told
     if not theirs_done:
