@@ -78,10 +78,11 @@ fn whole_records(request: &Request, reply: &Reply, links: &[LinkView], options: 
         Reply::Firewall(Some(view)) => firewall::firewall(&mut text, view),
         Reply::Firewall(None) => text.push_str("there is no firewall\n"),
         Reply::Warned(warning) => _ = writeln!(text, "warning: {warning}"),
-        Reply::Count(count) => match request {
-            Request::StateCount => _ = writeln!(text, "\t SAD count {count}"),
-            _ => {}
-        },
+        Reply::Count(count) => {
+            if matches!(request, Request::StateCount) {
+                _ = writeln!(text, "\t SAD count {count}");
+            }
+        }
         Reply::PolicyCounts(PolicyCounts { inbound, outbound, forward }) => {
             let _ = writeln!(text, "\t SPD IN  {inbound} OUT {outbound} FWD {forward}");
         }

@@ -243,7 +243,7 @@ impl<'c> Line<'c> {
             match offer {
                 Offer::Word(word) => candidates.push(Candidate::new(word.as_str(), meaning(&word))),
                 Offer::Part(word) => {
-                    candidates.push(Candidate::part(word.as_str(), meaning(&word)))
+                    candidates.push(Candidate::part(word.as_str(), meaning(&word)));
                 }
                 Offer::Name(name) => candidates.extend(live.names(name)),
                 Offer::NameBehind(before, name) => {

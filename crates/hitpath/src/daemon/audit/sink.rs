@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(written.error.unwrap().raw_os_error(), Some(nix::libc::ENOSPC));
         let Place::File(file) = &mut sink.place else { panic!() };
         file.file.replace(good);
-        (&*file.file.as_ref().unwrap()).write_all(b"a part").unwrap();
+        file.file.as_ref().unwrap().write_all(b"a part").unwrap();
         file.is_torn = true;
         sink.put(&record("there"), 4);
         assert_eq!(sink.flush().written, 1);
