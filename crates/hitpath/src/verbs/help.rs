@@ -141,7 +141,7 @@ mod tests {
         let mut words: Vec<String> =
             crate::batch::split(example).expect(example).into_iter().map(str::to_owned).collect();
         if let Some(end) =
-            words.iter().position(|word| ["|", "||", ">", "&&"].contains(&word.as_str()))
+            words.iter().position(|word| ["|", "||", "<", ">", "&&"].contains(&word.as_str()))
         {
             words.truncate(end);
         }
