@@ -67,6 +67,8 @@ def test_thousands_of_requests_each_by_a_connection_of_its_own(topology, tmp_pat
             assert server.stdout.readline().strip() == RIGHT[4][0], "somebody came untranslated"
         finally:
             server.kill()
+            server.stdin.close()
+            server.stdout.close()
             server.wait()
         print(re.search(r"Requests per second:.*", told)[0])
         found = {name: int(re.search(rf"{name} requests:\s+(\d+)", told)[1]) for name in ("Complete", "Failed")}

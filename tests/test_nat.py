@@ -179,6 +179,7 @@ def test_prefixes_are_translated_without_connections(hosts):
         assert server.stdout.readline().strip() == outside
     finally:
         server.kill()
+        server.stdout.close()
         server.wait()
     # What an error quotes is translated too: the host takes it for its own.
     assert lan.run("/usr/bin/python3", "-c", REFUSED, RIGHT[6][1]).stdout.strip() == "refused"
