@@ -3,6 +3,7 @@
 use core::cmp::Reverse;
 use core::hash::Hash;
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::hash::Hasher;
 
 use packet::Time;
@@ -16,7 +17,7 @@ use crate::shares::Shares;
 const WAYS: usize = 4;
 /// Groups of places; a power of two.
 const SETS: usize = 4096;
-/// Groups that are looked through at once.
+/// Datagrams of a VRF that are forgotten at once since their time is over.
 const SWEPT: usize = 16;
 /// How long a first fragment speaks for later ones, and must not be contradicted by another one.
 /// Fragments of a datagram follow each other; a sender who uses an identification again after this
@@ -28,8 +29,9 @@ const LIFETIME: Duration = Duration::from_secs(2);
 /// are keyed alike.
 ///
 /// Of 4096 groups of four places each, a datagram's is found with a keyed hash; in a full group the
-/// oldest of the VRF that has most of all places makes room, or one whose time is over. A fragment is a later one of the same datagram where VRF, origin, addresses,
-/// protocol and identification agree; IPv6 would let the protocols differ (RFC 8200 section 4.5),
+/// oldest of the VRF that has most of all places makes room, or one whose time is over. A VRF that has
+/// its highest share forgets the oldest of all that it has. A fragment is a later one of the same
+/// datagram where VRF, origin, addresses, protocol and identification agree; IPv6 would let the protocols differ (RFC 8200 section 4.5),
 /// but then nothing would tell which policy the later fragment falls under.
 ///
 /// If two first fragments of one datagram contradict each other, one of them is forged, and nobody
@@ -38,8 +40,8 @@ pub struct FragmentUpper {
     hasher: SipHasher13,
     sets: Box<[[Option<First>; WAYS]]>,
     shares: Shares,
-    /// The next group that is looked through for what is over.
-    next: usize,
+    /// The places of VRFs that have a highest share.
+    by_age: ByAge,
 }
 
 #[derive(Clone, Copy)]
@@ -79,13 +81,17 @@ impl FragmentUpper {
             hasher: SipHasher13::new_with_keys(secret, secret.rotate_left(32)),
             sets: vec![[None; WAYS]; SETS].into(),
             shares: Shares::new(WAYS * SETS),
-            next: 0,
+            by_age: ByAge::default(),
         }
     }
 
     /// From now on no VRF takes more than its highest share.
     pub fn limit(&mut self, highest: &HighestShares) {
         self.shares.limit(highest);
+        let places = self.sets.as_flattened().iter().enumerate();
+        let places = places.filter_map(|(place, first)| Some((place, first.as_ref()?)));
+        self.by_age
+            .limit(highest, places.map(|(at, first)| (first.datagram.vrf, first.learned, at)));
     }
 
     /// Remembers what the first fragment of a datagram says. Returns false if that contradicts
@@ -99,13 +105,12 @@ impl FragmentUpper {
     ) -> bool {
         let datagram = Datagram::of(key, identification);
         let place = self.place(&datagram);
-        let is_limited = self.shares.is_at_highest(datagram.vrf);
-        if is_limited {
-            self.sweep(now);
+        let is_it = |place: &Option<First>| place.is_some_and(|it| it.datagram == datagram);
+        let known = self.sets[place].iter().position(is_it);
+        if known.is_none() && self.shares.is_at_highest(datagram.vrf) {
+            self.make_room_in(datagram.vrf, now);
         }
-        let (set, shares) = (&mut self.sets[place], &mut self.shares);
-        let known =
-            set.iter().position(|place| place.is_some_and(|first| first.datagram == datagram));
+        let (set, shares) = (&self.sets[place], &self.shares);
         let contradicted = known.and_then(|way| set[way]).is_some_and(|first| {
             let differs = (first.upper, first.tcp_flags) != (upper, tcp_flags);
             now < first.learned + LIFETIME && (first.contradicted || differs)
@@ -119,20 +124,14 @@ impl FragmentUpper {
                 (Reverse(used), first.learned)
             })
         };
-        let is_own = |way: &usize| set[*way].is_some_and(|it| it.datagram.vrf == datagram.vrf);
-        // Of a VRF that has its highest share, its own.
-        let own_only = is_limited && shares.is_at_highest(datagram.vrf);
-        let ways = (0..WAYS).filter(|way| !own_only || is_own(way));
-        let Some(way) = known.or_else(|| ways.min_by_key(|&way| worth(way))) else {
-            return !contradicted;
-        };
-        if known.is_none() {
-            if let Some(old) = set[way] {
-                shares.give_back(old.datagram.vrf, 1);
-            }
-            shares.take(datagram.vrf);
-        }
-        set[way] = Some(First { datagram, learned: now, upper, tcp_flags, contradicted });
+        let way = known.or_else(|| (0..WAYS).min_by_key(|&way| worth(way))).unwrap_or(0);
+        let at = place * WAYS + way;
+        self.take(at);
+        let vrf = datagram.vrf;
+        self.sets[place][way] =
+            Some(First { datagram, learned: now, upper, tcp_flags, contradicted });
+        self.shares.take(vrf);
+        self.by_age.push(vrf, at);
         !contradicted
     }
 
@@ -150,24 +149,37 @@ impl FragmentUpper {
 
     /// Forgets the datagrams of VRFs that are gone. Another VRF may get the number of one of them.
     pub fn forget(&mut self, is_gone: impl Fn(VrfId) -> bool) {
-        for place in self.sets.iter_mut().flatten() {
-            if let Some(gone) = place.take_if(|first| is_gone(first.datagram.vrf)) {
-                self.shares.give_back(gone.datagram.vrf, 1);
+        for at in 0..WAYS * SETS {
+            if self.first(at).is_some_and(|first| is_gone(first.datagram.vrf)) {
+                self.take(at);
             }
         }
     }
 
-    /// Forgets what is over in some of the groups: those that are not met by chance would count for
-    /// the share of their VRF for ever.
-    fn sweep(&mut self, now: Time) {
+    /// Forgets what is over of a VRF, or else its oldest datagram.
+    fn make_room_in(&mut self, vrf: VrfId, now: Time) {
         for _ in 0..SWEPT {
-            let set = &mut self.sets[self.next];
-            self.next = (self.next + 1) % SETS;
-            for place in set {
-                if let Some(gone) = place.take_if(|first| now >= first.learned + LIFETIME) {
-                    self.shares.give_back(gone.datagram.vrf, 1);
-                }
+            let Some(at) = self.by_age.oldest(vrf) else { return };
+            let is_over = self.first(at).is_none_or(|first| now >= first.learned + LIFETIME);
+            if !is_over && !self.shares.is_at_highest(vrf) {
+                return;
             }
+            self.take(at);
+            if !is_over {
+                return;
+            }
+        }
+    }
+
+    fn first(&self, at: usize) -> Option<&First> {
+        self.sets[at / WAYS][at % WAYS].as_ref()
+    }
+
+    /// Empties a place.
+    fn take(&mut self, at: usize) {
+        if let Some(old) = self.sets[at / WAYS][at % WAYS].take() {
+            self.shares.give_back(old.datagram.vrf, 1);
+            self.by_age.remove(old.datagram.vrf, at);
         }
     }
 
@@ -175,6 +187,83 @@ impl FragmentUpper {
         let mut hasher = self.hasher;
         datagram.hash(&mut hasher);
         hasher.finish() as usize % SETS
+    }
+}
+
+/// The places of each VRF that has a highest share, in the order in which they were taken.
+#[derive(Default)]
+struct ByAge {
+    ends: BTreeMap<VrfId, Ends>,
+    /// By place; none while no VRF has a highest share.
+    links: Box<[Link]>,
+}
+
+#[derive(Clone, Copy)]
+struct Ends {
+    oldest: u16,
+    newest: u16,
+}
+
+/// The neighbours of a place in its list.
+#[derive(Clone, Copy)]
+struct Link {
+    older: u16,
+    newer: u16,
+}
+
+/// No place.
+const NONE: u16 = u16::MAX;
+const _: () = assert!(WAYS * SETS <= NONE as usize);
+
+impl ByAge {
+    /// Keeps the lists of these VRFs from now on, of the places that are taken: VRF, when, and place.
+    fn limit(
+        &mut self,
+        highest: &HighestShares,
+        taken: impl Iterator<Item = (VrfId, Time, usize)>,
+    ) {
+        let is_same = self.ends.keys().eq(highest.keys());
+        if is_same {
+            return;
+        }
+        let none = Link { older: NONE, newer: NONE };
+        self.links = if highest.is_empty() { [].into() } else { vec![none; WAYS * SETS].into() };
+        let nothing = Ends { oldest: NONE, newest: NONE };
+        self.ends = highest.keys().map(|vrf| (*vrf, nothing)).collect();
+        let mut taken: Vec<_> = taken.filter(|(vrf, ..)| self.ends.contains_key(vrf)).collect();
+        taken.sort_by_key(|(_, learned, _)| *learned);
+        taken.into_iter().for_each(|(vrf, _, at)| self.push(vrf, at));
+    }
+
+    fn oldest(&self, vrf: VrfId) -> Option<usize> {
+        let ends = self.ends.get(&vrf)?;
+        (ends.oldest != NONE).then_some(usize::from(ends.oldest))
+    }
+
+    /// A place was taken that is in no list.
+    fn push(&mut self, vrf: VrfId, at: usize) {
+        let Some(ends) = self.ends.get_mut(&vrf) else { return };
+        let place = at as u16;
+        self.links[at] = Link { older: ends.newest, newer: NONE };
+        match ends.newest {
+            NONE => ends.oldest = place,
+            newest => self.links[usize::from(newest)].newer = place,
+        }
+        ends.newest = place;
+    }
+
+    /// A place is not taken any more.
+    fn remove(&mut self, vrf: VrfId, at: usize) {
+        let Some(ends) = self.ends.get_mut(&vrf) else { return };
+        let Link { older, newer } = self.links[at];
+        match older {
+            NONE => ends.oldest = newer,
+            older => self.links[usize::from(older)].newer = newer,
+        }
+        match newer {
+            NONE => ends.newest = older,
+            newer => self.links[usize::from(newer)].older = older,
+        }
     }
 }
 
@@ -325,5 +414,58 @@ mod tests {
         fresh.clone().for_each(|id| _ = table.learn(now, &key, id, (PORTS, SYN)));
         let is_known = |id: &u32| table.recall(now, &later(), *id) == Recalled::First(PORTS, SYN);
         assert!(fresh.clone().filter(is_known).count() > fresh.len() * 9 / 10);
+    }
+
+    /// Of all that a VRF has, the oldest makes room, wherever it is.
+    #[test]
+    fn a_vrf_at_its_highest_share_forgets_exactly_its_oldest() {
+        let mut table = FragmentUpper::new(4);
+        let other = FlowKey { vrf: VrfId(2), ..first() };
+        let other_later = FlowKey { vrf: VrfId(2), ..later() };
+        (0..1000).for_each(|id| _ = table.learn(Time(0), &other, id, (PORTS, SYN)));
+        // What was there before it was limited is known by its age.
+        (0..100).for_each(|id| _ = table.learn(Time(id.into()), &first(), id, (PORTS, SYN)));
+        table.limit(&crate::shares::limited_to(1));
+        let most = (WAYS * SETS / 100) as u32;
+        for id in 100_u32..3000 {
+            let now = Time(id.into());
+            // Sent twice, one is as new as the last.
+            let again = id.saturating_sub(most / 2);
+            table.learn(now, &first(), again, (PORTS, SYN));
+            table.learn(now, &first(), id, (PORTS, SYN));
+        }
+        let now = Time(3000);
+        let is_known = |id: &u32| table.recall(now, &later(), *id) != Recalled::Unknown;
+        let known: Vec<_> = (0..3000).filter(is_known).collect();
+        assert_eq!(known.len(), most as usize);
+        assert!((3000 - most / 2..3000).all(|id| known.contains(&id)), "{known:?}");
+        assert!(known[0] >= 3000 - most - 1, "{known:?}");
+        let kept = (0..1000).filter(|id| table.recall(now, &other_later, *id) != Recalled::Unknown);
+        assert!(kept.count() > 990, "no other VRF pays for it");
+        // Gone and limited anew, nothing is left in the list.
+        table.forget(|vrf| vrf == VrfId(1));
+        assert_eq!((table.by_age.oldest(VrfId(1)), table.shares.of(VrfId(1))), (None, 0));
+        table.limit(&HighestShares::default());
+        assert!(table.learn(now, &first(), 1, (PORTS, SYN)));
+    }
+
+    /// One that sends more datagrams than its share has places loses the oldest, not the newest.
+    #[test]
+    fn a_vrf_at_its_highest_share_remembers_what_came_last() {
+        for percent in [1, 10, 25, 100] {
+            let mut table = FragmentUpper::new(4);
+            table.limit(&crate::shares::limited_to(percent));
+            let most = (WAYS * SETS * usize::from(percent) / 100) as u32;
+            let mut recalled = 0;
+            for id in 0..20_000 {
+                let now = Time(u64::from(id) * 1_000);
+                table.learn(now, &first(), id, (PORTS, SYN));
+                // The later fragment comes a few datagrams behind.
+                let before = id.saturating_sub(most / 50);
+                let known = table.recall(now, &later(), before);
+                recalled += u32::from(known == Recalled::First(PORTS, SYN));
+            }
+            assert!(recalled > 19_500, "{percent} %: {recalled} of 20000");
+        }
     }
 }

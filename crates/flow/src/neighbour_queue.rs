@@ -102,6 +102,9 @@ struct Sought {
 }
 
 impl NeighbourQueue {
+    /// How long a packet waits for a next hop that does not answer.
+    pub const PATIENCE: Duration = RETRANSMIT.saturating_mul(MAX_ASKED as u32);
+
     /// An empty queue for at most `packets` packets, of these `large` large ones; half of them, or
     /// 1024, may be the first for their next hop.
     pub fn new(packets: usize, large: usize) -> Self {

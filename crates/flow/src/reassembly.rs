@@ -123,6 +123,11 @@ struct Incomplete {
 }
 
 impl Reassembly {
+    /// How long the fragments of a datagram wait for the others.
+    pub const fn lifetime(is_v6: bool) -> Duration {
+        if is_v6 { LIFETIME_V6 } else { LIFETIME_V4 }
+    }
+
     /// An empty table; `secret` keys its hash.
     pub fn new(secret: u64) -> Self {
         Self {
@@ -179,7 +184,7 @@ impl Reassembly {
                 self.tags[place] = tag;
                 self.shares.take(datagram.vrf);
                 self.places[place] = Some(Incomplete::new(datagram, buffer));
-                let lifetime = if datagram.addresses.is_v6() { LIFETIME_V6 } else { LIFETIME_V4 };
+                let lifetime = Self::lifetime(datagram.addresses.is_v6());
                 self.deadlines.set(place, Some(now + lifetime));
                 place
             }

@@ -83,7 +83,8 @@ pub use trace::{
 };
 pub use types::{
     Dscp, FilterHook, FilterSlot, FilterVerdict, HighestShares, IfId, Ike, Ipsec, MarkBits,
-    MssClamp, RejectWith, ReversePath, Share, Side, TableId, VlanId, VlanProtocol, VlanTag,
+    MssClamp, PolicyName, RejectWith, ReversePath, Share, Side, TableId, VlanId, VlanProtocol,
+    VlanTag,
 };
 pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};
 pub use vrf::{Vrf, VrfParsing};

@@ -1,10 +1,12 @@
 //! Security policies (RFC 4301 section 4.4.1).
 
+use core::fmt;
 use std::net::IpAddr;
 
 pub(crate) use types::IfId;
 use types::station::check_station;
 pub use types::{DefaultAction, Direction, FieldsSelector, PolicySlot};
+use types::{DscpSelector, TcpFlagsSelector};
 use wire::{Addresses, FlowKey, IpRange, PortRange, Protocol, Spi, Upper, VrfId};
 
 use crate::counters::FlowCounters;
@@ -46,6 +48,48 @@ pub struct Selector {
     pub upper: UpperSelector,
     /// TCP flags, DSCP, TTL or hop limit.
     pub fields: FieldsSelector,
+}
+
+/// In iproute2's words, without what selects every packet.
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { source, destination, protocol, upper, fields } = self;
+        write!(f, "src {source} dst {destination}")?;
+        if let Some(protocol) = protocol {
+            write!(f, " proto {protocol}")?;
+        }
+        match upper {
+            UpperSelector::Any => {}
+            UpperSelector::Ports { source, destination } => {
+                for (word, ports) in [("sport", source), ("dport", destination)] {
+                    if !ports.is_all() {
+                        write!(f, " {word} {ports}")?;
+                    }
+                }
+            }
+            UpperSelector::Icmp { kind, code } => {
+                for (word, (first, last)) in [("type", *kind), ("code", *code)] {
+                    match (first, last) {
+                        (0, u8::MAX) => {}
+                        _ if first == last => write!(f, " {word} {first}")?,
+                        _ => write!(f, " {word} {first}-{last}")?,
+                    }
+                }
+            }
+        }
+        let (value, mask) = (fields.value(), fields.mask());
+        if let Ok(dscp) = DscpSelector::new(value.dscp().bits(), mask.dscp().bits()) {
+            write!(f, " dscp {dscp}")?;
+        }
+        if let Ok(flags) = TcpFlagsSelector::new(value.tcp_flags(), mask.tcp_flags()) {
+            write!(f, " tcp-flags {flags}")?;
+        }
+        if mask.hop_limit() != 0 {
+            let word = if source.is_v6() { "hoplimit" } else { "ttl" };
+            write!(f, " {word} {}", value.hop_limit())?;
+        }
+        Ok(())
+    }
 }
 
 impl Selector {

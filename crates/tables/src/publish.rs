@@ -45,6 +45,7 @@ impl Publisher {
         tables.lineage = Arc::default();
         tables.judge_parsing(None);
         tables.policy_generation = tables.policy_generation.min(tables.generation);
+        tables.restart_vrfs(tables.generation);
         Self { shared: Arc::new(ArcSwap::from_pointee(tables)), retired: Vec::new() }
     }
 
@@ -68,6 +69,7 @@ impl Publisher {
         {
             tables.log.forget(generation);
             tables.policy_generation = generation;
+            tables.restart_vrfs(generation);
             tables.lineage = Arc::clone(&current.lineage);
         }
         tables.generation = generation;

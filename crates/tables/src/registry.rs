@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use types::PolicyName;
+
 use crate::counters::FlowCounters;
 use crate::error::TableError;
 use crate::limit::MAX_POLICIES;
@@ -20,6 +22,9 @@ pub(crate) struct Registry {
     by_index: Map<u32, u32>,
     /// Selector to index.
     by_selector: Map<SelectorKey, u32>,
+    /// Index to name, of those that have one. Nothing that is decided depends on it, so a name
+    /// changes without the policy.
+    names: Map<u32, PolicyName>,
     /// Indexes given out so far.
     made: u32,
 }
@@ -45,6 +50,7 @@ impl Registry {
             free_count: 0,
             by_index: Map::new(secret),
             by_selector: Map::new(secret),
+            names: Map::new(secret),
             made: 0,
         }
     }
@@ -87,6 +93,18 @@ impl Registry {
         self.by_selector.get(key).copied()
     }
 
+    pub(crate) fn name_of(&self, index: u32) -> Option<&PolicyName> {
+        self.names.get(&index)
+    }
+
+    /// Names a policy that is there, or takes its name.
+    pub(crate) fn set_name(&mut self, index: u32, name: Option<PolicyName>) {
+        match name {
+            Some(name) => drop(self.names.insert(index, name)),
+            None => drop(self.names.remove(&index)),
+        }
+    }
+
     /// What the next policy of `direction` will be named. As in Linux, `index & 7` is the
     /// direction.
     pub(crate) fn next_handle(&self, direction: Direction) -> Result<PolicyHandle, TableError> {
@@ -123,6 +141,7 @@ impl Registry {
 
     pub(crate) fn remove(&mut self, policy: &Policy) {
         self.by_index.remove(&policy.index);
+        self.names.remove(&policy.index);
         self.by_selector.remove(&SelectorKey::of(&policy.spec));
         self.slots.remove(policy.handle.slot);
         self.free.set(self.free_count, policy.handle.slot);

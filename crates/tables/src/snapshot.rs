@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use types::{HighestShares, Ipsec, PacketFields, TableId};
+use types::{HighestShares, Ipsec, PacketFields, PolicyName, TableId};
 use wire::{PortId, SaSlot, Spi, VrfId};
 
 use crate::counters::FlowCounters;
@@ -362,6 +362,11 @@ impl Tables {
         let scope = scope.into();
         let key = SelectorKey { scope, direction, selector: *selector };
         self.policy_of_index(self.policies.of_selector(&key)?)
+    }
+
+    /// What a policy is called, if it has a name.
+    pub fn policy_name(&self, index: u32) -> Option<&PolicyName> {
+        self.policies.name_of(index)
     }
 
     /// How packets' policies are found, in every VRF.

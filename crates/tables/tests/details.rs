@@ -630,12 +630,34 @@ fn tables_without_a_vrf() {
     // From now on the number names the VRF's.
     tables.set_route(table, prefix, RouteSpec::Blackhole).unwrap();
     assert!(tables.vrf(red).unwrap().route_of(prefix).is_some());
-    tables.renumber_table(red, TableId(7)).unwrap();
+    tables.renumber_tables(&[(red, TableId(7))]).unwrap();
     assert_eq!(tables.vrf_of_table(number), None);
     assert!(tables.routing_table(TableRef::Number(TableId(7))).unwrap().route_of(prefix).is_some());
     tables.remove_vrf(red).unwrap();
     assert!(tables.routing_table(TableRef::Number(TableId(7))).is_none());
     assert_eq!(tables.loose_tables().count(), 0);
+}
+
+#[test]
+fn vrfs_exchange_tables_or_nothing_changes() {
+    let mut tables = with_port(&["192.0.2.1/24"]);
+    let prefix: IpPrefix = "10.77.0.0/16".parse().unwrap();
+    let [red, blue] = [("red", 7), ("blue", 8)]
+        .map(|(name, table)| tables.add_vrf_with_table(name, TableId(table)).unwrap());
+    tables.set_route(red, prefix, RouteSpec::Blackhole).unwrap();
+    tables.renumber_tables(&[(red, TableId(8)), (blue, TableId(7))]).unwrap();
+    assert_eq!([7, 8].map(|it| tables.vrf_of_table(TableId(it))), [Some(blue), Some(red)]);
+    assert!(tables.vrf(red).unwrap().route_of(prefix).is_some(), "routes follow their VRF");
+    let before = [red, blue].map(|vrf| tables.vrf(vrf).unwrap().table);
+    for (wanted, why) in [
+        ([(red, TableId(9)), (blue, TableId::MAIN)], "table 254 is that of VRF 'main'"),
+        ([(red, TableId(9)), (blue, TableId(9))], "table 9 is that of VRF 'red'"),
+        ([(red, TableId(9)), (VrfId(9), TableId(10))], "there is no VRF number 9"),
+    ] {
+        assert_eq!(tables.renumber_tables(&wanted).unwrap_err().to_string(), why);
+        assert_eq!([red, blue].map(|vrf| tables.vrf(vrf).unwrap().table), before);
+        assert_eq!(tables.vrf_of_table(TableId(9)), None);
+    }
 }
 
 #[test]

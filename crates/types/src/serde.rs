@@ -10,6 +10,7 @@ use crate::address::{IpPrefix, IpRange, Mac};
 use crate::dscp::DscpSelector;
 use crate::filter::MarkBits;
 use crate::mss::MssClamp;
+use crate::policy_name::PolicyName;
 use crate::protocol::Protocol;
 use crate::qdisc::QdiscHandle;
 use crate::range::{OctetRange, PortRange};
@@ -56,6 +57,7 @@ as_text!(
     QdiscHandle,
     MarkBits,
     MssClamp,
+    PolicyName,
     RouteProtocol
 );
 

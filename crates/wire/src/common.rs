@@ -92,6 +92,11 @@ impl Facts {
         (self.0 >> 32) as u8
     }
 
+    /// The same with another TTL or hop limit.
+    pub const fn with_hop_limit(self, hop_limit: u8) -> Self {
+        Self(self.0 & !(0xff << 32) | (hop_limit as u64) << 32)
+    }
+
     /// Whether one of these flags is set.
     #[inline(always)]
     pub const fn is(self, flags: u64) -> bool {

@@ -25,6 +25,11 @@ pub struct Controller {
     buckets: u64,
     /// Packets for which it is not tried again after having disappointed; doubles each time.
     patience: u64,
+    /// Whether the batch that was measured last was too short to tell what a decision costs while the
+    /// table is used.
+    is_short: bool,
+    /// Packets since it was seen what decisions cost while the table is not used.
+    unseen: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +43,9 @@ enum State {
     /// Only a part is used, of some batches; the whole is not tried before so many packets have
     /// gone by.
     Sampling(u64),
+    /// It is left aside for so many more packets, to see what decisions cost then. Of the last
+    /// [`WINDOW`] so many were hits.
+    Looking { left: u64, hits: u64 },
 }
 
 /// What three things cost, in ticks for 1024 packets.
@@ -68,6 +76,8 @@ pub enum Plan {
 /// What one batch cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Measurement {
+    /// Packets of the batch.
+    pub packets: u64,
     /// Packets looked up.
     pub probed: u64,
     /// Ticks for that.
@@ -107,6 +117,8 @@ const MANY: u64 = 64;
 const WINDOW: u64 = 16_384;
 /// Packets of a part after which it is judged whether the whole would pay.
 const SAMPLE: u64 = 1_024;
+/// With short batches, packets after which it is looked anew what decisions cost without the table.
+const UNSEEN: u64 = 1 << 24;
 /// The least and the most time, in packets, for which a table that disappointed is not tried again.
 const PATIENCE: (u64, u64) = (1 << 22, 1 << 34);
 
@@ -123,6 +135,8 @@ impl Controller {
             window: Window::default(),
             buckets,
             patience: PATIENCE.0,
+            is_short: false,
+            unseen: u64::MAX,
         }
     }
 
@@ -138,19 +152,44 @@ impl Controller {
                 *left = left.saturating_sub(packets);
                 if is_one_of(self.batches, SAMPLED) { Plan::Sample } else { Plan::Bypass }
             }
+            State::Looking { left: left @ 1.., .. } => {
+                *left = left.saturating_sub(packets);
+                Plan::Sample
+            }
+            &mut State::Looking { hits, .. } => self.looked(hits),
         }
     }
 
     /// Whether the table is not used now, but for samples.
     pub fn is_bypassing(&self) -> bool {
-        matches!(self.state, State::Sampling(_))
+        matches!(self.state, State::Sampling(_) | State::Looking { .. })
+    }
+
+    /// It was seen what decisions cost.
+    #[cold]
+    fn looked(&mut self, hits: u64) -> Plan {
+        self.unseen = 0;
+        self.window = Window::default();
+        if self.pays(WINDOW, hits) {
+            self.state = State::Using { left: 0, has_paid: true };
+            Plan::Use
+        } else {
+            self.state = State::Sampling(0);
+            Plan::Bypass
+        }
     }
 
     /// How many packets should be decided though nothing is missed, as it was not seen for long
-    /// what that costs. So many that it costs no more than a tick for each packet since.
+    /// what that costs. Each is decided twice, and it all costs no more than a tick for each packet
+    /// since. Fewer than 64 tell too little: then it is waited until so many may be. Of short
+    /// batches none are: each decision is made when what it reads is near as never, or far as never.
     pub fn wanted_decisions(&self) -> usize {
-        let affordable = self.undecided / (self.costs.decide >> 10).max(1);
-        if self.undecided < UNDECIDED { 0 } else { affordable.min(DECIDED) as usize }
+        if self.is_short {
+            return 0;
+        }
+        let affordable = self.undecided / (2 * (self.costs.decide >> 10)).max(1);
+        let is_enough = self.undecided >= UNDECIDED && affordable >= MANY;
+        if is_enough { affordable.min(DECIDED) as usize } else { 0 }
     }
 
     /// What was measured lately.
@@ -160,11 +199,16 @@ impl Controller {
 
     /// Takes note of what a measured batch cost.
     pub fn measured(&mut self, measurement: &Measurement) {
-        let Measurement { probed, probe, decided, decide, inserted, insert } = *measurement;
-        let is_many = decided >= MANY;
-        if is_many {
-            self.undecided = 0;
+        let Measurement { packets, probed, probe, decided, decide, inserted, insert } =
+            *measurement;
+        // A whole batch costs what it would cost without the table, however short it is.
+        let is_many = decided >= MANY || packets > 0 && decided >= packets;
+        if packets > 0 {
+            self.is_short = packets < MANY;
         }
+        // Of a short batch less was decided than wanted, and less is to be paid off.
+        let paid = 2 * decided * (self.costs.decide >> 10);
+        self.undecided = if decided >= MANY { 0 } else { self.undecided.saturating_sub(paid) };
         // Among the first ones, the least is most likely to be true.
         let is_early = self.measurements < EARLY;
         self.measurements += u32::from(is_early);
@@ -199,6 +243,9 @@ impl Controller {
 
     /// Takes note of how the part of a batch went that used a part of the table.
     pub fn sampled(&mut self, packets: u64, hits: u64) {
+        if matches!(self.state, State::Looking { .. }) {
+            return;
+        }
         self.window.packets += packets;
         self.window.hits += hits;
         if self.window.packets < SAMPLE {
@@ -218,8 +265,17 @@ impl Controller {
         if pays {
             self.patience = PATIENCE.0;
         }
+        self.unseen = self.unseen.saturating_add(packets);
         // Nothing more is to be won by filling it.
         let is_full = hits >= packets - packets / 16;
+        // Packets that come alone do not tell what decisions cost: that is seen without the table.
+        let is_over = is_full || left <= packets;
+        if self.is_short && self.unseen > UNSEEN && is_over {
+            self.state = State::Looking { left: WINDOW, hits: hits * WINDOW / packets };
+            // What was measured so far counts for nothing, and the first ones are not trusted.
+            (self.costs.decide, self.measurements) = (0, 0);
+            return;
+        }
         let left = if is_full && !pays { 0 } else { left.saturating_sub(packets) };
         self.state = match left {
             0 if pays => State::Using { left: 0, has_paid },
@@ -317,6 +373,7 @@ mod tests {
                 // Where nothing is missed, a few are decided to see what it costs.
                 let decided = if missed == 0 { 16 } else { missed };
                 controller.measured(&Measurement {
+                    packets: 256,
                     probed: looked,
                     probe: world.probe * looked,
                     decided,
@@ -409,6 +466,7 @@ mod tests {
                 let hits = hits * looked / 256;
                 let decided = (looked - hits).max(controller.wanted_decisions() as u64);
                 let measurement = Measurement {
+                    packets: 256,
                     probed: looked,
                     probe: 30 * looked,
                     decided,
@@ -460,6 +518,78 @@ mod tests {
         }
     }
 
+    /// Whatever a decision costs, and however few packets come at once.
+    #[test]
+    fn what_is_decided_to_see_its_cost_costs_a_tick_a_packet_at_most() {
+        for (decide, batch) in [(80, 256), (1200, 256), (2400, 256), (1200, 10), (90_000, 256)] {
+            let mut controller = Controller::new(1 << 12);
+            let measurement = |decided| Measurement {
+                probed: batch,
+                probe: 30 * batch,
+                decided,
+                decide: decide * decided,
+                ..Default::default()
+            };
+            controller.measured(&measurement(batch));
+            let (mut packets, mut ticks) = (0, 0);
+            while packets < 1 << 26 {
+                packets += batch;
+                if controller.plan(batch) == Plan::Measure {
+                    let decided = (controller.wanted_decisions() as u64).min(batch);
+                    ticks += 2 * decided * decide;
+                    controller.measured(&measurement(decided));
+                }
+                controller.used(batch, batch);
+            }
+            assert!(ticks <= packets, "{decide}, {batch}: {ticks} for {packets}");
+            assert!(ticks > 0, "{decide}, {batch}");
+        }
+    }
+
+    /// One packet at a time, of so many flows that all of what a decision reads is far away. While the
+    /// table is used, a decision is measured when all that is near, as little as it then costs; but
+    /// when it is not used, it is seen what each costs.
+    #[test]
+    fn packets_that_come_alone_are_measured_as_they_are() {
+        for (bypassed, least, most) in [(2500, 0.99, 1.0), (200, 0.0, 0.01)] {
+            let mut controller = Controller::new(1 << 12);
+            let (mut used, mut seen) = (0u64, 0u64);
+            for packet in 0..1u64 << 24 {
+                let plan = controller.plan(1);
+                let is_measured = matches!(plan, Plan::Sample | Plan::Measure);
+                let looked = match plan {
+                    Plan::Sample => u64::from(packet / 32 % 16 == 0),
+                    Plan::Bypass => 0,
+                    Plan::Use | Plan::Measure => 1,
+                };
+                let tried = controller.wanted_decisions().min(1) as u64;
+                let (decided, each) = match plan {
+                    Plan::Sample => (1 - looked, bypassed),
+                    _ => (tried, 200),
+                };
+                if is_measured {
+                    controller.measured(&Measurement {
+                        packets: 1,
+                        probed: looked,
+                        probe: 500 * looked,
+                        decided,
+                        decide: each * decided,
+                        ..Default::default()
+                    });
+                }
+                match plan {
+                    Plan::Bypass => {}
+                    Plan::Sample => controller.sampled(looked, looked),
+                    Plan::Use | Plan::Measure => controller.used(1, 1),
+                }
+                seen += u64::from(packet > 1 << 22);
+                used += u64::from(packet > 1 << 22 && matches!(plan, Plan::Use | Plan::Measure));
+            }
+            let share = used as f64 / seen as f64;
+            assert!((least..=most).contains(&share), "{bypassed}: {share}");
+        }
+    }
+
     /// Without a clock nothing can be known, and the table is used.
     #[test]
     fn a_clock_that_stands_still_leaves_it_on() {
@@ -506,6 +636,7 @@ mod tests {
         // The greatest numbers that there are.
         let most = u64::MAX;
         controller.measured(&Measurement {
+            packets: 1,
             probed: 1,
             probe: most,
             decided: 1,

@@ -7,7 +7,8 @@ pub use types::{CacheMode, CacheTable};
 pub enum Associativity {
     /// One: flows of one bucket overwrite each other, as in the SPD flow caches of VPP.
     Direct,
-    /// Four: a new flow takes the place of one that was not used lately.
+    /// Four, and four of a second set if these are taken: if all are, a new flow takes the place of one
+    /// that was not used lately.
     #[default]
     Four,
 }

@@ -6,9 +6,14 @@
 //! cache line (two for IPv6). So a batch is searched in three passes, each asking for the memory of
 //! the next: the sets' words, the places, the keys.
 //!
-//! A set with all its places taken admits a new flow when it comes for the second time soon: the
-//! bits of the last four flows that were turned away or had to give way are kept beside the set's
-//! word. Thus flows of one packet replace nothing.
+//! A flow that finds its set full goes to a second set, which follows from the set and the bits. If
+//! there are half as many flows as buckets, one in 28 is there, and one in 300 has no place, where
+//! without second sets it would be one in 27. Second sets are searched for those flows only that are
+//! not in their first, after the whole batch has been looked for there.
+//!
+//! Two sets with all their places taken admit a new flow when it comes for the second time soon: the
+//! bits of the last four flows that were turned away or had to give way are kept beside the first
+//! set's word. Thus flows of one packet replace nothing.
 
 use packet::prefetch_at;
 use thiserror::Error;
@@ -116,6 +121,8 @@ const PLACES: u32 = 4;
 const ONES: u64 = 0x0001_0001_0001_0001;
 /// Whether a place was used lately, in each of a set's four.
 const USED: u64 = ONES << 15;
+/// Spreads the bits that a set keeps of a hash over the number of another set.
+const SPREAD: u32 = 0x9e37_79b1;
 /// Words of a set.
 const SET: usize = 2;
 /// Of new flows that find no place, one in so many is admitted at once, so that flows that have
@@ -255,13 +262,39 @@ impl<const KEY: usize, const PLACE: usize> Open<'_, KEY, PLACE> {
     /// [`Open::is_direct`], told at compile time, so that it is asked once a batch.
     #[inline(always)]
     pub fn candidate<const DIRECT: bool>(&self, hash: u64) -> Candidate {
-        let word = self.sets[self.set(hash)][0];
         let reach = if DIRECT { self.reach(hash) } else { USED };
+        self.candidate_of(self.set(hash), hash, reach)
+    }
+
+    /// For a flow without a candidate: asks for the word of its second set. Not of a direct table,
+    /// which has none.
+    #[inline(always)]
+    pub fn prefetch_second(&self, hash: u64) {
+        prefetch_at(self.sets, self.second(hash));
+    }
+
+    /// The second pass for a flow that has no candidate in its first set.
+    #[inline(always)]
+    pub fn second_candidate(&self, hash: u64) -> Candidate {
+        self.candidate_of(self.second(hash), hash, USED)
+    }
+
+    /// The place that a key most likely is in, wherever that is: for a single search.
+    pub fn any_candidate(&self, hash: u64) -> Candidate {
+        match self.candidate_of(self.set(hash), hash, self.reach(hash)) {
+            Candidate::NONE if !self.is_direct => self.second_candidate(hash),
+            candidate => candidate,
+        }
+    }
+
+    #[inline(always)]
+    fn candidate_of(&self, set: usize, hash: u64, reach: u64) -> Candidate {
+        let word = self.sets[set][0];
         let bits = equal(word, tag(hash)) & reach;
         if bits == 0 {
             return Candidate::NONE;
         }
-        let place = self.place(hash, bits).0 as usize;
+        let place = place(set, bits).0 as usize;
         prefetch_at(self.places, place);
         if PLACE > 8 {
             // The second line of a place.
@@ -295,7 +328,7 @@ impl<const KEY: usize, const PLACE: usize> Open<'_, KEY, PLACE> {
         }
         let stamp = line[KEY];
         if candidate.word >= UNUSED {
-            self.mark_used(hash, place);
+            self.mark_used(place);
         }
         Some(Found { place, stamp })
     }
@@ -303,25 +336,32 @@ impl<const KEY: usize, const PLACE: usize> Open<'_, KEY, PLACE> {
     /// Two flows of a set have the same fifteen bits: as good as never.
     #[cold]
     fn find_among_all(&mut self, hash: u64, key: &[u64; KEY]) -> Option<Found> {
-        let word = self.sets[self.set(hash)][0];
-        let mut bits = equal(word, tag(hash)) & self.reach(hash);
-        while bits != 0 {
-            let place = self.place(hash, bits);
-            let line = &self.places[place.0 as usize];
-            if is_key(line, key) {
-                let stamp = line[KEY];
-                self.mark_used(hash, place);
-                return Some(Found { place, stamp });
+        let place = self.place_of(hash, key)?;
+        let stamp = self.places[place.0 as usize][KEY];
+        self.mark_used(place);
+        Some(Found { place, stamp })
+    }
+
+    /// Where a key is.
+    #[inline(always)]
+    fn place_of(&self, hash: u64, key: &[u64; KEY]) -> Option<Place> {
+        let reach = self.reach(hash);
+        for set in self.sets_of(hash) {
+            let mut bits = equal(self.sets[set][0], tag(hash)) & reach;
+            while bits != 0 {
+                let place = place(set, bits);
+                if is_key(&self.places[place.0 as usize], key) {
+                    return Some(place);
+                }
+                bits &= bits - 1;
             }
-            bits &= bits - 1;
         }
         None
     }
 
     #[inline(never)]
-    fn mark_used(&mut self, hash: u64, place: Place) {
-        let set = self.set(hash);
-        self.sets[set][0] |= 1 << (16 * (place.0 % PLACES) + 15);
+    fn mark_used(&mut self, place: Place) {
+        self.sets[(place.0 / PLACES) as usize][0] |= 1 << (16 * (place.0 % PLACES) + 15);
     }
 
     /// What is kept in a place.
@@ -350,30 +390,28 @@ impl<const KEY: usize, const PLACE: usize> Open<'_, KEY, PLACE> {
     /// another flow, or not at all.
     #[inline(always)]
     pub fn insert(&mut self, hash: u64, key: &[u64; KEY], stamp: u64, value: &Value) {
-        let (set, tag) = (self.set(hash), tag(hash));
-        let [places, turned_away] = self.sets[set];
-        let reach = self.reach(hash);
-        let mut same = equal(places, tag) & reach;
-        while same != 0 {
-            let place = self.place(hash, same);
-            if is_key(&self.places[place.0 as usize], key) {
-                return self.write(place, key, stamp, value);
+        if let Some(place) = self.place_of(hash, key) {
+            return self.write(place, key, stamp, value);
+        }
+        let (tag, reach) = (tag(hash), self.reach(hash));
+        for set in self.sets_of(hash) {
+            let places = self.sets[set][0];
+            let free = equal(places, 0) & reach;
+            if free != 0 {
+                let bit = free & free.wrapping_neg();
+                self.counts.occupied += 1;
+                self.sets[set][0] = places | u64::from(tag) << (bit.trailing_zeros() - 15);
+                return self.write(place(set, bit), key, stamp, value);
             }
-            same &= same - 1;
         }
-        let free = equal(places, 0) & reach;
-        if free != 0 {
-            let bit = free & free.wrapping_neg();
-            self.counts.occupied += 1;
-            self.sets[set][0] = places | u64::from(tag) << (bit.trailing_zeros() - 15);
-            return self.write(self.place(hash, bit), key, stamp, value);
-        }
+        let set = self.set(hash);
+        let [places, turned_away] = self.sets[set];
         let Some(bit) = self.victim(hash, places, turned_away) else {
             self.counts.refused += 1;
             self.sets[set][1] = turned_away << 16 | u64::from(tag);
             return;
         };
-        let (place, shift) = (self.place(hash, bit), bit.trailing_zeros() - 15);
+        let (place, shift) = (place(set, bit), bit.trailing_zeros() - 15);
         let other = places >> shift & 0x7fff;
         // Where all had been used lately, all must be used again to stay.
         let kept = if places & USED == USED { places & !USED } else { places };
@@ -424,7 +462,22 @@ impl<const KEY: usize, const PLACE: usize> Open<'_, KEY, PLACE> {
         ((hash as u32 & self.mask) / PLACES) as usize
     }
 
-    /// The places of the set that a key of this hash may be in.
+    /// The set for a key whose first one is full. It is in the same part of the table, as one part
+    /// stands for the whole while that is not used; small tables have no other.
+    #[inline(always)]
+    fn second(&self, hash: u64) -> usize {
+        let mixed = u32::from(tag(hash)).wrapping_mul(SPREAD) >> 8;
+        self.set(hash) ^ (mixed & (self.mask / PLACES / PART)) as usize
+    }
+
+    /// The sets that a key of this hash may be in: the first twice, if there is no other.
+    #[inline(always)]
+    fn sets_of(&self, hash: u64) -> [usize; 2] {
+        let second = if self.is_direct { self.set(hash) } else { self.second(hash) };
+        [self.set(hash), second]
+    }
+
+    /// The places of a set that a key of this hash may be in.
     #[inline(always)]
     fn reach(&self, hash: u64) -> u64 {
         if self.is_direct { self.reach_directly(hash) } else { USED }
@@ -435,12 +488,12 @@ impl<const KEY: usize, const PLACE: usize> Open<'_, KEY, PLACE> {
     fn reach_directly(&self, hash: u64) -> u64 {
         1 << (16 * (hash as u32 & self.mask & (PLACES - 1)) + 15)
     }
+}
 
-    /// The place of the lowest of `bits`.
-    #[inline(always)]
-    fn place(&self, hash: u64, bits: u64) -> Place {
-        Place((hash as u32 & self.mask) & !(PLACES - 1) | (bits.trailing_zeros() / 16))
-    }
+/// The place of the lowest of a set's `bits`.
+#[inline(always)]
+fn place(set: usize, bits: u64) -> Place {
+    Place(set as u32 * PLACES + bits.trailing_zeros() / 16)
 }
 
 /// Whether a place's key is this one. Word by word: a copy to compare as a whole would have to wait
@@ -484,14 +537,10 @@ mod tests {
     fn find(table: &mut Table<3, 8>, key: &[u64; 3]) -> Option<(Value, u64, Place)> {
         let mut table = table.open();
         let hash = table.hash(key);
-        let candidate = match table.is_direct() {
-            true => table.candidate::<true>(hash),
-            false => table.candidate::<false>(hash),
-        };
-        let found = table.find(hash, candidate, key)?;
+        let found = table.find(hash, table.any_candidate(hash), key)?;
         let value = table.value(found.place);
         // The short way says the same, if that is late enough.
-        let candidate = table.candidate::<true>(hash);
+        let candidate = table.any_candidate(hash);
         let valid = table.find_valid(candidate, key, found.stamp);
         assert!(valid == Some(value) || table.find_among_all(hash, key).is_some());
         assert_eq!(table.find_valid(candidate, key, found.stamp + 1), None);
@@ -638,6 +687,41 @@ mod tests {
         }
         assert!(hits * 100 >= looks * 85, "{hits} of {looks}");
         assert!(table.counts.refused > 300_000);
+    }
+
+    /// A table of twice as many buckets as there are flows keeps all but one in 200.
+    #[test]
+    fn a_full_set_has_a_second_one() {
+        let mut table = table(1 << 16, Associativity::Four);
+        let flows = || (0..1u64 << 15).map(|at| [at, at << 40, 3]);
+        flows().for_each(|key| insert(&mut table, key, 1, 5));
+        let open = table.open();
+        let is_first = |key: &[u64; 3]| open.candidate::<false>(open.hash(key)) != Candidate::NONE;
+        let first = flows().filter(is_first).count();
+        let known = flows().filter(|key| find(&mut table, key).is_some()).count();
+        assert!(first < 32_100, "{first} are in their first set");
+        assert!(known > 32_600, "{known} are known");
+        assert_eq!(known as u64, table.counts.occupied);
+    }
+
+    /// What is used to tell how the whole would do takes nothing of the rest.
+    #[test]
+    fn a_second_set_is_in_the_same_part() {
+        let mut table = table(1 << 12, Associativity::Four);
+        for at in 0..20_000u64 {
+            let key = [at, 7, 7];
+            let open = table.open();
+            if !open.is_sampled(open.hash(&key)) {
+                continue;
+            }
+            for _ in 0..2 {
+                insert(&mut table, key, 1, at);
+            }
+            if let Some((_, _, place)) = find(&mut table, &key) {
+                assert!(place.0 < 1 << 8, "{place:?}");
+            }
+        }
+        assert_eq!(table.counts.occupied, 1 << 8);
     }
 
     /// A flow that comes again soon gets the place of one that has ended.

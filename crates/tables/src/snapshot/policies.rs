@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use classifier::Effort;
-use types::{Ike, Ipsec};
+use types::{Ike, Ipsec, PolicyName};
 use wire::VrfId;
 
 use super::Tables;
@@ -110,6 +110,18 @@ impl Tables {
         self.hold_tunnel(outer, ends)?;
         let (outer, ends) = tunnel_of(&old.spec);
         self.release_tunnel(outer, ends)
+    }
+
+    /// Names a policy, or takes its name. No decision changes.
+    ///
+    /// # Errors
+    /// [`TableError::NoPolicy`].
+    pub fn name_policy(&mut self, index: u32, name: Option<PolicyName>) -> Result<(), TableError> {
+        self.policies.of_index(index)?;
+        if self.policies.name_of(index) != name.as_ref() {
+            Arc::make_mut(&mut self.policies).set_name(index, name);
+        }
+        Ok(())
     }
 
     /// Removes a policy.

@@ -1,6 +1,6 @@
 //! Adding and removing VRFs and their routing tables.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use types::{HighestShares, Ipsec, Share, TableId};
@@ -35,13 +35,17 @@ impl Tables {
 
     /// The first number from 1,000,001 on that names no routing table, and that `is_meant` for none.
     pub fn free_table(&self, is_meant: impl Fn(TableId) -> bool) -> TableId {
-        let is_used = |table: &TableId| {
+        self.free_tables(is_meant).next().unwrap_or(TableId(FIRST_CHOSEN))
+    }
+
+    /// Every such number, in order.
+    pub fn free_tables(&self, is_meant: impl Fn(TableId) -> bool) -> impl Iterator<Item = TableId> {
+        let is_used = move |table: &TableId| {
             self.table_owners.contains_key(table)
                 || self.loose_tables.contains_key(table)
                 || is_meant(*table)
         };
-        let mut numbers = (FIRST_CHOSEN..).map(TableId);
-        numbers.find(|table| !is_used(table)).unwrap_or(TableId(FIRST_CHOSEN))
+        (FIRST_CHOSEN..).map(TableId).filter(move |table| !is_used(table))
     }
 
     /// Adds a VRF with this routing table. It gets the lowest number that is free.
@@ -143,23 +147,40 @@ impl Tables {
         })
     }
 
-    /// Gives a VRF's routing table another number.
+    /// Gives the routing tables of VRFs other numbers, all at once: they may exchange theirs.
     ///
     /// # Errors
-    /// [`TableError::NoVrf`], [`TableError::TableTaken`], [`TableError::TableInUse`].
-    pub fn renumber_table(&mut self, vrf: VrfId, table: TableId) -> Result<(), TableError> {
-        let old = self.existing_vrf(vrf)?.table;
-        if old == table {
+    /// [`TableError::NoVrf`], [`TableError::TableTaken`], [`TableError::TableInUse`]. Nothing has
+    /// changed.
+    pub fn renumber_tables(&mut self, wanted: &[(VrfId, TableId)]) -> Result<(), TableError> {
+        let mut owners = BTreeMap::clone(&self.table_owners);
+        let mut moved = Vec::new();
+        for (vrf, table) in wanted {
+            let old = self.existing_vrf(*vrf)?.table;
+            if old != *table {
+                owners.remove(&old);
+                moved.push((*vrf, *table));
+            }
+        }
+        for (vrf, table) in &moved {
+            if let Some(other) = owners.insert(*table, *vrf) {
+                let vrf = Arc::clone(&self.existing_vrf(other)?.name);
+                return Err(TableError::TableTaken { table: *table, vrf });
+            }
+            if self.loose_tables.contains_key(table) {
+                return Err(TableError::TableInUse(*table));
+            }
+        }
+        if moved.is_empty() {
             return Ok(());
         }
-        self.check_table(table)?;
-        self.vrf_mut(vrf)?.table = table;
-        let owners = Arc::make_mut(&mut self.table_owners);
-        owners.remove(&old);
-        owners.insert(table, vrf);
-        // Rules name tables by number.
-        if self.has_rules() {
-            self.changed(Change::Vrf(vrf));
+        self.table_owners = Arc::new(owners);
+        for (vrf, table) in moved {
+            self.vrf_mut(vrf)?.table = table;
+            // Rules name tables by number.
+            if self.has_rules() {
+                self.changed(Change::Vrf(vrf));
+            }
         }
         Ok(())
     }
@@ -180,6 +201,15 @@ impl Tables {
     /// The routing tables that no VRF has, by number. None is empty.
     pub fn loose_tables(&self) -> impl Iterator<Item = (TableId, &RoutingTable)> {
         self.loose_tables.iter().map(|(number, table)| (*number, &**table))
+    }
+
+    /// All VRFs are of `generation`, whichever they were added for: observers know none that was before
+    /// in this line of snapshots, and one that is made later is another one.
+    pub(crate) fn restart_vrfs(&mut self, generation: u64) {
+        self.parted = generation;
+        for vrf in Arc::make_mut(&mut self.vrfs).iter_mut().flatten() {
+            Arc::make_mut(vrf).since = generation;
+        }
     }
 
     /// The VRFs whose packets an observer of `before`, an earlier snapshot of the same publisher,
