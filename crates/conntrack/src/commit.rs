@@ -81,6 +81,16 @@ impl Connections {
                 return Err(Refused::Limit(which));
             }
         };
+        let uncount = || {
+            if counted {
+                self.limits.give(new.zone, source);
+            }
+        };
+        if let Err(which) = self.limits.take_class(new.class, source) {
+            uncount();
+            self.places.give(index);
+            return Err(Refused::Limit(which));
+        }
         let flags = match counted {
             true => flags.with(Flags::COUNTED),
             false => flags,
@@ -119,9 +129,8 @@ impl Connections {
         });
         let result = result.unwrap_or(Err(Refused::Exists));
         if result.is_err() {
-            if counted {
-                self.limits.give(new.zone, source);
-            }
+            uncount();
+            self.limits.give_class(new.class, source);
             self.places.give(index);
         }
         result
@@ -192,7 +201,7 @@ impl Connections {
         store(cold::CREATED, now.0);
         store(cold::BINDING, new.binding);
         store(cold::MASTER, new.master.map_or(0, |master| u64::from(master) + 1));
-        store(cold::HELPER, new.helper.into());
+        store(cold::HELPER, u64::from(new.class) << 16 | u64::from(new.helper));
 
         // The slots lead nowhere until the entry is live, so both directions come at once.
         let is_paired = flags.has(Flags::PAIRED);

@@ -37,6 +37,8 @@ pub struct Connection {
     pub label: u128,
     /// Number of its helper, 0 for none.
     pub helper: u16,
+    /// The class whose limits it counts for, 0 for none.
+    pub class: u16,
     /// What the caller keeps of its NAT: who has lent the port.
     pub binding: u64,
     /// When it was made.

@@ -9,6 +9,13 @@ use crate::timeout::{State, TICK_BITS};
 /// UDP that has gone both ways for so long is a stream: two seconds, in ticks.
 const STREAM: u32 = (2_000_000_000u64 >> TICK_BITS) as u32 + 1;
 
+/// Whether UDP that goes both ways is a stream. `original` is the original direction's line, which has
+/// the tick in which the connection began.
+#[inline(always)]
+pub(crate) fn is_stream(original: &Side, tick: u32) -> bool {
+    tick.wrapping_sub(original.sent as u32) >= STREAM
+}
+
 /// The state that a connection of this protocol begins in. TCP and SCTP say it themselves.
 pub(crate) fn first(protocol: Protocol) -> State {
     match protocol {
@@ -19,8 +26,7 @@ pub(crate) fn first(protocol: Protocol) -> State {
     }
 }
 
-/// What becomes of a connection by a packet. `original` is the original direction's line, which has
-/// the tick in which the connection began.
+/// What becomes of a connection by a packet. `original` is as [`is_stream`] takes it.
 #[inline]
 pub(crate) fn judge(
     control: Control,
@@ -35,15 +41,13 @@ pub(crate) fn judge(
     }
     let has_replied = flags.has(Flags::REPLIED);
     let state = match state {
-        State::UdpUnreplied | State::UdpReplied if has_replied => {
-            match tick.wrapping_sub(original.sent as u32) >= STREAM {
-                true => {
-                    flags = flags.with(Flags::ASSURED);
-                    State::UdpStream
-                }
-                false => State::UdpReplied,
+        State::UdpUnreplied | State::UdpReplied if has_replied => match is_stream(original, tick) {
+            true => {
+                flags = flags.with(Flags::ASSURED);
+                State::UdpStream
             }
-        }
+            false => State::UdpReplied,
+        },
         State::Generic if has_replied => {
             flags = flags.with(Flags::ASSURED);
             State::Generic

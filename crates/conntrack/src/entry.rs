@@ -54,7 +54,8 @@ pub(crate) mod cold {
     pub(crate) const BINDING: usize = 3;
     /// The connection that has expected this one, and one; 0 if none.
     pub(crate) const MASTER: usize = 4;
-    /// What the user of the table keeps of it: the helper.
+    /// What the user of the table keeps of it: the helper (the lowest 16 bits); and its class, which
+    /// changes under the locks of its tuples.
     pub(crate) const HELPER: usize = 5;
 }
 

@@ -4,8 +4,10 @@
 use packet::Time;
 
 use crate::ct_state::{CtState, Direction, Named, Reference};
+use crate::datagram;
 use crate::entry::{Control, Entry, Flags, Line, Outcome, Side, word};
 use crate::packet::{Packet, Segment};
+use crate::rewrite;
 use crate::sync::Ordering;
 use crate::table::{Connections, Hit, MOST_CONNECTIONS, STAMPS};
 use crate::tcp;
@@ -44,18 +46,25 @@ impl Connections {
         self.update(reference, &usual, next, length)
     }
 
-    /// The same of a datagram: of UDP that has gone both ways for long, or one way alone so far.
+    /// The same of a datagram: of UDP that has gone both ways, or one way alone so far.
     #[inline(always)]
     pub fn hit_datagram(&self, reference: Reference, length: u32, now: Time) -> Option<Hit> {
         let usual = self.usual(reference, now)?;
         let of = Flags::LIVE.with(Flags::REPLIED);
-        let state = match usual.is(reference, of, of, State::UdpStream, CtState::EST) {
-            true => State::UdpStream,
-            false => State::UdpUnreplied,
+        let is_replied = |state| usual.is(reference, of, of, state, CtState::EST);
+        let (state, is_usual) = if is_replied(State::UdpStream) {
+            (State::UdpStream, true)
+        } else if is_replied(State::UdpReplied) {
+            let original = match reference.direction() {
+                Direction::Original => &usual.own,
+                Direction::Reply => &usual.peer,
+            };
+            (State::UdpReplied, !datagram::is_stream(original, usual.tick))
+        } else {
+            let is_new = reference.direction() == Direction::Original
+                && usual.is(reference, Flags::LIVE, of, State::UdpUnreplied, CtState::NEW);
+            (State::UdpUnreplied, is_new)
         };
-        let is_usual = state == State::UdpStream
-            || reference.direction() == Direction::Original
-                && usual.is(reference, Flags::LIVE, of, state, CtState::NEW);
         let is_usual = is_usual && self.is_fresh(&usual, [state; 2]);
         is_usual.then(|| self.update(reference, &usual, usual.own, length))?
     }
@@ -70,6 +79,32 @@ impl Connections {
                 packet::prefetch(&entry.lines[1]);
             }
         }
+    }
+
+    /// Translates a usual packet as [`Connections::translation`] says: a whole one of IPv4 and of TCP or
+    /// UDP, whose upper-layer header begins at `upper`. False if it is another one, or its connection has
+    /// ended; it is as it was then.
+    #[inline(always)]
+    pub fn translate_usual(
+        &self,
+        reference: Reference,
+        packet: &mut [u8],
+        upper: usize,
+        is_tcp: bool,
+    ) -> bool {
+        let index = (reference.0 >> 32) as u32 & (MOST_CONNECTIONS - 1);
+        let Some(entry) = self.entries.get(index as usize) else { return false };
+        let line = &entry.lines[reference.direction().at()];
+        let control = || Control(entry.lines[0].0[word::CONTROL].load(Ordering::Acquire));
+        let is_same = |control: Control| {
+            let flags = control.flags();
+            let is_ours = flags.has(Flags::LIVE) && !flags.has(Flags::V6);
+            is_ours && control.generation() == reference.0 as u32
+        };
+        let before = control();
+        let words = [word::ADDRESSES, word::PORTS].map(|at| line.0[at].load(Ordering::Acquire));
+        let is_usual = reference.is_connection() && is_same(before) && is_same(control());
+        is_usual && rewrite::apply_usual(packet, upper, is_tcp, words)
     }
 
     #[inline(always)]
@@ -354,7 +389,7 @@ mod tests {
             (own, peer) in (side(), side()),
             state in prop_oneof![
                 Just(State::Established), Just(State::Established), Just(State::UdpStream),
-                Just(State::UdpUnreplied), proptest::sample::select(State::ALL),
+                Just(State::UdpReplied), Just(State::UdpUnreplied), proptest::sample::select(State::ALL),
             ],
             (flags, earlier) in (0u16..1 << 13, any::<bool>()),
             (likely, is_reply, is_invalid) in (0..4, any::<bool>(), 0..8),
@@ -426,6 +461,8 @@ mod tests {
         let table = Connections::new(&settings, [1, 2], Time(0)).unwrap();
         let flags = Flags::LIVE.with(Flags::REPLIED).with(Flags::ASSURED);
         let handle = Handle { index: 0, generation: 1 };
+        // A moment after it began, if it is UDP.
+        let now = Time(5 << crate::timeout::TICK_BITS);
         let is_usual = |state, packet: Option<Segment>| {
             let control = Control::new(1, 0, flags, state);
             let heard = mark::SENT | mark::ACKNOWLEDGED;
@@ -434,8 +471,8 @@ mod tests {
             let said = control.ct_state(Direction::Original);
             let reference = Reference::new(Named::Connection(handle, Direction::Original, said));
             match packet {
-                Some(segment) => table.hit_segment(reference, &segment, 100, Time(0)),
-                None => table.hit_datagram(reference, 100, Time(0)),
+                Some(segment) => table.hit_segment(reference, &segment, 100, now),
+                None => table.hit_datagram(reference, 100, now),
             }
             .is_some()
         };
@@ -444,6 +481,7 @@ mod tests {
         assert!(is_usual(State::Established, Some(segment)));
         assert!(is_usual(State::UdpStream, None));
         assert!(!is_usual(State::FinWait, Some(segment)));
-        assert!(!is_usual(State::UdpReplied, None));
+        assert!(is_usual(State::UdpReplied, None));
+        assert!(!is_usual(State::Icmp, None));
     }
 }

@@ -39,7 +39,7 @@ mod loom_tests;
 pub use connection::{Connection, DirectionCounters, Ended, Reason};
 pub use ct_state::{CtState, Direction, Handle, Named, Reference, Stamp};
 pub use expectation::{Expectation, ExpectationChange, NotExpected};
-pub use limits::{LimitKind, SourceLimits};
+pub use limits::{ClassLimits, LimitKind, SourceLimits};
 pub use packet::{Chunks, Packet, Segment};
 pub use related::Related;
 pub use rewrite::{NotTranslated, Translation};

@@ -236,10 +236,15 @@ impl Connections {
         } else {
             self.buckets.remove(hashes[0], index, buckets::ORIGINAL | buckets::REPLY);
         }
+        // It may have changed since the connection was read.
+        let word = &self.entries[index as usize].cold.0[cold::HELPER];
+        let class = (word.load(Ordering::Acquire) >> 16) as u16;
         drop(locked);
+        let source = connection.original.addresses.source();
         if from.flags().has(Flags::COUNTED) {
-            self.limits.give(zone, connection.original.addresses.source());
+            self.limits.give(zone, source);
         }
+        self.limits.give_class(class, source);
         self.expectations.forget(index);
         self.helpers.forget(index);
         self.places.give(index);
@@ -307,6 +312,7 @@ impl Connections {
             mark: identity as u32,
             label: u128::from(cold(cold::LABEL_HIGH)) << 64 | u128::from(cold(cold::LABEL_LOW)),
             helper: cold(cold::HELPER) as u16,
+            class: (cold(cold::HELPER) >> 16) as u16,
             binding: cold(cold::BINDING),
             created: Time(cold(cold::CREATED)),
             deadline: self.deadline(control, &own, &peer, now),
@@ -343,28 +349,59 @@ impl Connections {
     /// As [`Connections::set_mark`], of the helper.
     pub fn set_helper(&self, handle: Handle, helper: u16) -> Option<Handle> {
         let line = &self.entries.get(handle.index as usize)?.cold;
-        self.amend(handle, || line.0[cold::HELPER].store(helper.into(), Ordering::Release))
+        self.amend(handle, || {
+            let change = |old: u64| Some(old & !0xffff | u64::from(helper));
+            let _ = line.0[cold::HELPER].fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+        })
+    }
+
+    /// Has a connection count for another class, whatever that one's limits. Decisions about it stay.
+    /// False if it is not there.
+    pub fn set_class(&self, handle: Handle, class: u16) -> bool {
+        let Some(connection) = self.connection(handle.index, Time(0)) else { return false };
+        let source = connection.original.addresses.source();
+        let change = || {
+            let word = &self.entries[handle.index as usize].cold.0[cold::HELPER];
+            let change = |old: u64| Some(old & !0xffff_0000 | u64::from(class) << 16);
+            let before = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+            let before = (before.unwrap_or_else(|same| same) >> 16) as u16;
+            if before != class {
+                self.limits.count_class(class, source);
+                self.limits.give_class(before, source);
+            }
+        };
+        self.under_locks(handle, &connection, change).is_some()
     }
 
     /// Changes a live connection and its generation. The shards of its tuples are locked, so that
     /// it does not end meanwhile.
     fn amend(&self, handle: Handle, change: impl FnOnce()) -> Option<Handle> {
         let connection = self.connection(handle.index, Time(0))?;
+        let change = || {
+            change();
+            loop {
+                let from = self.control(handle.index);
+                if self.change(handle.index, from, from.changed()) {
+                    let generation = from.changed().generation();
+                    return Handle { generation, ..handle };
+                }
+            }
+        };
+        self.under_locks(handle, &connection, change)
+    }
+
+    /// Does something while the shards of a live connection's tuples are locked.
+    fn under_locks<T>(
+        &self,
+        handle: Handle,
+        connection: &Connection,
+        change: impl FnOnce() -> T,
+    ) -> Option<T> {
         let tuples = [connection.original, connection.reply];
         let _locked = self.buckets.lock(tuples.map(|tuple| self.hash(connection.zone, &tuple)));
-        let is_it =
-            |control: Control| control.is_live() && control.generation() == handle.generation;
-        if !is_it(self.control(handle.index)) {
-            return None;
-        }
-        change();
-        loop {
-            let from = self.control(handle.index);
-            if self.change(handle.index, from, from.changed()) {
-                let generation = from.changed().generation();
-                return Some(Handle { generation, ..handle });
-            }
-        }
+        let control = self.control(handle.index);
+        let is_it = control.is_live() && control.generation() == handle.generation;
+        is_it.then(change)
     }
 
     /// Sets the deadline to `deadline`, until a packet moves it again. False if the connection is

@@ -12,6 +12,10 @@ use crate::sync::{AtomicU32, Mutex, Ordering, lock};
 /// Which limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LimitKind {
+    /// The class's.
+    Class,
+    /// Of one source address in its class.
+    ClassSource,
     /// The zone's.
     Zone,
     /// Of one source address.
@@ -23,6 +27,8 @@ pub enum LimitKind {
 impl fmt::Display for LimitKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Class => "class",
+            Self::ClassSource => "source address in its class",
             Self::Zone => "zone",
             Self::Source => "source address",
             Self::Prefix => "source prefix",
@@ -43,6 +49,15 @@ pub struct SourceLimits {
     pub ipv6_length: u8,
 }
 
+/// How many connections of a class there may be. 0 is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassLimits {
+    /// In all.
+    pub connections: u32,
+    /// Of one source address.
+    pub source: u32,
+}
+
 /// A secret hash, as sources choose their addresses.
 #[derive(Clone, Copy)]
 pub(crate) struct Keyed(pub(crate) [u64; 2]);
@@ -55,9 +70,13 @@ impl BuildHasher for Keyed {
     }
 }
 
-/// Zone, first address of the prefix, its length; 255 is an address by itself.
+/// Zone or class, first address of the prefix, its length, or one of these.
 type Group = (u16, IpAddr, u8);
+/// An address by itself.
 const ADDRESS: u8 = 255;
+/// A whole class, and an address in it.
+const CLASS: u8 = 253;
+const CLASS_ADDRESS: u8 = 252;
 
 const SHARDS: usize = 16;
 
@@ -67,6 +86,7 @@ pub(crate) struct Limits {
     any_zone: AtomicU32,
     settings: Mutex<SourceLimits>,
     any_source: AtomicU32,
+    classes: Mutex<HashMap<u16, ClassLimits, Keyed>>,
     /// Connections of zones, addresses and prefixes. As many entries as connections at most, two
     /// for each, and only while there are limits.
     counts: [Mutex<HashMap<Group, u32, Keyed>>; SHARDS],
@@ -84,6 +104,7 @@ impl Limits {
             any_zone: AtomicU32::new(0),
             settings: Mutex::new(SourceLimits::default()),
             any_source: AtomicU32::new(0),
+            classes: Mutex::new(HashMap::with_hasher(keyed)),
             counts: core::array::from_fn(|_| Mutex::new(HashMap::with_hasher(keyed))),
             keyed,
         }
@@ -112,6 +133,45 @@ impl Limits {
         self.any_source.store(any, Ordering::Release);
     }
 
+    pub(crate) fn set_classes(&self, limits: impl IntoIterator<Item = (u16, ClassLimits)>) {
+        let mut classes = lock(&self.classes);
+        classes.clear();
+        classes.extend(limits);
+    }
+
+    /// How many connections of a class there are.
+    pub(crate) fn of_class(&self, class: u16) -> u32 {
+        let group = class_groups(class, ZONE.1)[0];
+        self.shard(&group).get(&group).copied().unwrap_or(0)
+    }
+
+    /// Counts a connection of a class, or says which limit is reached. Class 0 is none.
+    pub(crate) fn take_class(&self, class: u16, source: IpAddr) -> Result<(), LimitKind> {
+        if class == 0 {
+            return Ok(());
+        }
+        let ClassLimits { connections, source: of_source } =
+            lock(&self.classes).get(&class).copied().unwrap_or_default();
+        let kinds = [(LimitKind::Class, connections), (LimitKind::ClassSource, of_source)];
+        self.take_all(kinds, class_groups(class, source))
+    }
+
+    /// The same, whatever the limits.
+    pub(crate) fn count_class(&self, class: u16, source: IpAddr) {
+        if class != 0 {
+            for group in class_groups(class, source) {
+                *self.shard(&group).entry(group).or_insert(0) += 1;
+            }
+        }
+    }
+
+    /// The connection has ended, or is of another class now.
+    pub(crate) fn give_class(&self, class: u16, source: IpAddr) {
+        if class != 0 {
+            class_groups(class, source).iter().for_each(|group| self.give_one(group));
+        }
+    }
+
     /// Counts a connection, or says which limit is reached. True if it must be given back.
     pub(crate) fn take(&self, zone: u16, source: IpAddr) -> Result<bool, LimitKind> {
         let any_zone = self.any_zone.load(Ordering::Acquire) != 0;
@@ -125,7 +185,15 @@ impl Limits {
             (LimitKind::Source, limits.source),
             (LimitKind::Prefix, limits.prefix),
         ];
-        let groups = groups(zone, source, &limits);
+        self.take_all(kinds, groups(zone, source, &limits)).map(|()| true)
+    }
+
+    /// Counts a connection in all of these, or in none.
+    fn take_all<const N: usize>(
+        &self,
+        kinds: [(LimitKind, u32); N],
+        groups: [Group; N],
+    ) -> Result<(), LimitKind> {
         for (at, ((kind, limit), group)) in kinds.into_iter().zip(groups).enumerate() {
             let mut shard = self.shard(&group);
             let count = shard.entry(group).or_insert(0);
@@ -141,7 +209,7 @@ impl Limits {
             }
             *count += 1;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// The connection has ended. It was counted while the prefixes had these lengths.
@@ -165,6 +233,10 @@ impl Limits {
     fn shard(&self, group: &Group) -> crate::sync::MutexGuard<'_, HashMap<Group, u32, Keyed>> {
         lock(&self.counts[self.keyed.hash_one(group) as usize >> 8 & (SHARDS - 1)])
     }
+}
+
+fn class_groups(class: u16, source: IpAddr) -> [Group; 2] {
+    [(class, ZONE.1, CLASS), (class, source, CLASS_ADDRESS)]
 }
 
 fn groups(zone: u16, source: IpAddr, limits: &SourceLimits) -> [Group; 3] {

@@ -69,7 +69,9 @@ pub(crate) fn deltas(before: &Tuple, after: &Tuple) -> u64 {
 pub(crate) fn update(field: &mut [u8], delta: u16) {
     if let [high, low] = field {
         let old = u16::from_be_bytes([*high, *low]);
-        let new = !fold(u64::from(!old) + u64::from(delta));
+        let sum = u32::from(!old) + u32::from(delta);
+        // A carry of two such numbers makes no second one.
+        let new = !((sum & 0xffff) + (sum >> 16)) as u16;
         [*high, *low] = new.to_be_bytes();
     }
 }
@@ -190,6 +192,35 @@ impl Translation {
             }
         }
     }
+}
+
+/// As [`Translation::apply`] does, for a whole IPv4 packet of TCP or UDP, by the words of its direction's
+/// line. False if it is another one; it is as it was then.
+#[inline(always)]
+pub(crate) fn apply_usual(
+    packet: &mut [u8],
+    upper: usize,
+    is_tcp: bool,
+    [addresses, ports]: [u64; 2],
+) -> bool {
+    let Some((header, upper)) = packet.split_at_mut_checked(upper) else { return false };
+    let Some(header) = header.first_chunk_mut::<{ wire::ipv4::HEADER_LENGTH }>() else {
+        return false;
+    };
+    let least = if is_tcp { wire::tcp::HEADER_LENGTH } else { wire::udp::HEADER_LENGTH };
+    let Some(upper) = upper.get_mut(..least) else { return false };
+    header[12..20].copy_from_slice(&addresses.to_be_bytes());
+    update(&mut header[10..12], (ports >> 16) as u16);
+    upper[..4].copy_from_slice(&((ports >> 32) as u32).to_be_bytes());
+    let field = if is_tcp { &mut upper[16..18] } else { &mut upper[6..8] };
+    // See Translation::write_upper.
+    if is_tcp || *field != [0, 0] {
+        update(field, ports as u16);
+        if !is_tcp && *field == [0, 0] {
+            field.fill(0xff);
+        }
+    }
+    true
 }
 
 /// Where the checksum stands that covers the ports, and in most protocols the addresses.
@@ -315,6 +346,30 @@ mod tests {
             }
             translated[at..at + 2].copy_from_slice(&built[at..at + 2]);
             prop_assert_eq!(translated, built);
+        }
+
+        /// A usual packet is translated as any is, however many bytes of it there are.
+        #[test]
+        fn a_usual_packet_is_translated_as_any(
+            bits: [u32; 4],
+            ports: [u16; 4],
+            is_tcp: bool,
+            payload: Vec<u8>,
+            zero_udp: bool,
+            (length, upper) in (0usize..80, prop_oneof![4 => Just(20usize), 1 => 0usize..60]),
+        ) {
+            let [a, b, c, d] = bits.map(u128::from);
+            let protocol = if is_tcp { Protocol::TCP } else { Protocol::UDP };
+            let before = Tuple::new(addresses([a, b], false), protocol, ports[0], ports[1]);
+            let after = Tuple::new(addresses([c, d], false), protocol, ports[2], ports[3]);
+            let (mut packet, _) = packet(&before, &payload, zero_udp && !is_tcp);
+            packet.truncate(length);
+            let (mut any, mut usual) = (packet.clone(), packet);
+            let words = [after.address_words()[0], after.port_word() | deltas(&before, &after)];
+            let is_any =
+                Translation::new(after, words[1] as u32, true).apply(&mut any, upper, true).is_ok();
+            prop_assert_eq!(apply_usual(&mut usual, upper, is_tcp, words), is_any);
+            prop_assert_eq!(usual, any);
         }
 
         #[test]

@@ -13,7 +13,7 @@ use crate::entry::{Control, Entry, Line, Side, word};
 use crate::evictable::Evictable;
 use crate::expectation::{Expectation, ExpectationChange, Expectations, NotExpected};
 use crate::helper::Helpers;
-use crate::limits::{LimitKind, Limits, SourceLimits};
+use crate::limits::{ClassLimits, LimitKind, Limits, SourceLimits};
 use crate::places::Places;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, allocate};
 use crate::timeout::{PolicyId, State, Timeouts};
@@ -133,6 +133,8 @@ pub struct New {
     pub label: u128,
     /// Number of its helper, 0 for none.
     pub helper: u16,
+    /// The class whose limits it counts for, 0 for none.
+    pub class: u16,
     /// The connection that has expected it.
     pub master: Option<u32>,
     /// What the caller keeps of its NAT.
@@ -142,7 +144,7 @@ pub struct New {
 }
 
 impl New {
-    /// Without NAT, mark, label, helper or master, with the default timeouts.
+    /// Without NAT, mark, label, helper, class or master, with the default timeouts.
     pub fn plain(zone: u16, original: Tuple) -> Self {
         let reply = original.reversed();
         let policy = PolicyId::default();
@@ -154,6 +156,7 @@ impl New {
             mark: 0,
             label: 0,
             helper: 0,
+            class: 0,
             master: None,
             binding: 0,
             hash: None,
@@ -373,6 +376,16 @@ impl Connections {
     /// Limits the connections of a zone. 0 is no limit.
     pub fn limit_zone(&self, zone: u16, limit: u32) {
         self.limits.set_zone(zone, limit);
+    }
+
+    /// Limits the connections of classes, and of no others. Those that there are already stay.
+    pub fn limit_classes(&self, limits: impl IntoIterator<Item = (u16, ClassLimits)>) {
+        self.limits.set_classes(limits);
+    }
+
+    /// How many connections of a class there are.
+    pub fn connections_of(&self, class: u16) -> u32 {
+        self.limits.of_class(class)
     }
 
     /// Limits the connections of sources and prefixes, in each zone by itself.

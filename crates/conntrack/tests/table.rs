@@ -8,8 +8,8 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use conntrack::{
-    Chunks, Connections, CtState, Direction, Hit, LimitKind, MOST_CONNECTIONS, New, NotMade,
-    Packet, PolicyId, Reason, Reference, Refused, Settings, SourceLimits, State, Tuple,
+    Chunks, ClassLimits, Connections, CtState, Direction, Hit, LimitKind, MOST_CONNECTIONS, New,
+    NotMade, Packet, PolicyId, Reason, Reference, Refused, Settings, SourceLimits, State, Tuple,
 };
 use gate::{EST, Gate, INV, NEW, REPLY, addresses, segment, settings, tcp, udp};
 use packet::Time;
@@ -400,6 +400,43 @@ fn a_datagram_with_a_wrong_checksum_speaks_for_no_other() {
         assert_eq!(gate.packet(tuple, &Packet::Malformed), INV);
     }
     assert_eq!(gate.table.counts().connections, 2);
+}
+
+#[test]
+fn classes_have_limits_of_their_own() {
+    let mut gate = Gate::new(&settings(64));
+    let limits = |connections, source| ClassLimits { connections, source };
+    gate.table.limit_classes([(1, limits(5, 2)), (2, limits(0, 1))]);
+    let commit = |gate: &Gate, class: u16, source: u32, port: u16| {
+        let new = New { class, ..New::plain(0, udp(source, port)) };
+        gate.table.commit(&new, &DATAGRAM, 40, gate.now, &mut |_| {})
+    };
+    let refused = |kind| Err(Refused::Limit(kind));
+    // Class 0 is none.
+    for port in 0..9 {
+        commit(&gate, 0, 7, port).unwrap();
+    }
+    let first = commit(&gate, 1, 1, 1).unwrap();
+    commit(&gate, 1, 1, 2).unwrap();
+    assert_eq!(commit(&gate, 1, 1, 3), refused(LimitKind::ClassSource));
+    for source in 2..5 {
+        commit(&gate, 1, source, 1).unwrap();
+    }
+    assert_eq!(commit(&gate, 1, 9, 1), refused(LimitKind::Class));
+    assert_eq!([0, 1, 2].map(|class| gate.table.connections_of(class)), [0, 5, 0]);
+    // Those of another class are none of it, whatever its limits say to them.
+    assert!(gate.table.set_class(first, 2));
+    assert!(gate.table.set_class(first, 2));
+    assert_eq!([0, 1, 2].map(|class| gate.table.connections_of(class)), [0, 4, 1]);
+    commit(&gate, 1, 1, 3).unwrap();
+    assert_eq!(commit(&gate, 2, 1, 4), refused(LimitKind::ClassSource));
+    assert!(gate.table.set_helper(first, 3).is_some());
+    assert!(!gate.table.set_class(first, 1), "its generation is another one");
+    gate.table.limit_classes([]);
+    commit(&gate, 2, 1, 4).unwrap();
+    gate.wait(60);
+    gate.expire();
+    assert_eq!([0, 1, 2].map(|class| gate.table.connections_of(class)), [0; 3]);
 }
 
 #[test]
