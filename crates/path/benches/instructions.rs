@@ -385,9 +385,10 @@ fn track(tables: &mut Tables, is_translated: bool) {
         nat: (is_translated && !commit).then(NatSpec::default),
         exec: Vec::new(),
         alg: None,
+        limit: None,
     };
     let commit = Ct {
-        nat: is_translated.then_some(NatSpec { new: Some(nat), twice: false }),
+        nat: is_translated.then_some(NatSpec { new: Some(Arc::new(nat)), twice: false }),
         ..ct(true, None)
     };
     let (new, est) = (CtState::NEW | CtState::TRK, CtState::EST | CtState::TRK);

@@ -172,7 +172,12 @@ impl Known {
     /// A later fragment has the upper-layer fields that its datagram's first fragment had, but no
     /// TCP flags: those are of the header that is not there.
     pub(crate) fn headers(&self, packet: &Packet) -> Headers {
-        let mut headers = wire::headers::parse(packet.bytes()).unwrap_or(Headers::NONE);
+        self.headers_of(packet.bytes())
+    }
+
+    /// The same of a packet's bytes.
+    pub(crate) fn headers_of(&self, packet: &[u8]) -> Headers {
+        let mut headers = wire::headers::parse(packet).unwrap_or(Headers::NONE);
         if headers.fragment.class != FragmentClass::Whole {
             headers.upper = self.key.upper;
         }

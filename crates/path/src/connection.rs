@@ -5,6 +5,7 @@ use conntrack::{
 };
 use packet::Time;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use pipeline::NatNew;
 use wire::common::Facts;
@@ -219,11 +220,11 @@ pub(crate) enum Change {
         /// Without translation.
         new: New,
         /// How its destination is translated, and then its source.
-        destination: Option<NatNew>,
+        destination: Option<Arc<NatNew>>,
         /// The source.
-        source: Option<NatNew>,
+        source: Option<Arc<NatNew>>,
         /// What was expected: it is translated as that says.
-        expected: Option<Expectation>,
+        expected: Option<Box<Expectation>>,
         /// A connection that was opened from the other side, and goes.
         instead_of: Option<Handle>,
         /// Whether the packet asks for changes of further connections.

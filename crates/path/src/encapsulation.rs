@@ -13,12 +13,21 @@ const CONGESTION_EXPERIENCED: u8 = 0b11;
 
 /// The largest inner packet in bytes whose outer packet is no larger than `mtu`.
 pub(crate) fn inner_limit(sa: &Sa, mtu: u16) -> u16 {
-    let outer = match sa.spec.identity.destination {
+    let room = usize::from(mtu).saturating_sub(outer_header(sa));
+    let limit = sa.outbound.algorithm().max_payload(room);
+    u16::try_from(limit).unwrap_or(u16::MAX)
+}
+
+/// The length of the outer packet of an inner one.
+pub(crate) fn outer_length(sa: &Sa, length: usize) -> usize {
+    outer_header(sa) + sa.outbound.algorithm().sealed_length(length)
+}
+
+fn outer_header(sa: &Sa) -> usize {
+    match sa.spec.identity.destination {
         IpAddr::V4(_) => ipv4::HEADER_LENGTH,
         IpAddr::V6(_) => ipv6::HEADER_LENGTH,
-    };
-    let limit = sa.outbound.algorithm().max_payload(usize::from(mtu).saturating_sub(outer));
-    u16::try_from(limit).unwrap_or(u16::MAX)
+    }
 }
 
 /// What the inner packet tells its outer header.

@@ -8,10 +8,12 @@ use flow::{Guarantee, Held, NeighbourQueue, RateLimiter, Sender};
 use packet::{Batch, DropReason, Packet, Pool, Port, PortError, Time};
 use tables::{Event, NextHop, NextHopId, NextHopState, Qdiscs, Tables};
 use wire::ethernet::EtherType;
-use wire::{Addresses, Mac, PortId, SaSlot, VrfId};
+use wire::{Addresses, FlowKey, Mac, PortId, SaSlot, VrfId};
 
 use crate::batch::Known;
+use crate::cost::Early;
 use crate::decide::trace::Step;
+use crate::decide::{entry_link, exit_link};
 use crate::decision::Decision;
 use crate::follower::{Ending, Follower, Frame};
 use crate::host::resolve;
@@ -149,6 +151,16 @@ impl<'t> Objects<'t> {
         self.port(self.next_hop(decision.next_hop()?)?.port)
     }
 
+    /// The xfrm link that packets of a flow entered by, if they did by one.
+    pub(crate) fn entry_link(&self, key: &FlowKey) -> Option<&'t tables::Port> {
+        entry_link(*key, self.tables).map(|(_, link)| link)
+    }
+
+    /// The xfrm link that packets leave by, if they do by one.
+    pub(crate) fn exit_link(&self, decision: &Decision) -> Option<&'t tables::Port> {
+        exit_link(decision.outbound(), self.tables)
+    }
+
     /// The name of a VRF, and a decision in the words of `explain`.
     pub(crate) fn words<'d>(&self, vrf: VrfId, decision: &'d Decision) -> (&'d str, Step<'d>)
     where
@@ -202,7 +214,7 @@ impl<'t> Objects<'t> {
 
     /// See [`crate::decide::source_of_error`].
     pub(crate) fn source_of_error(&self, known: &Known, packet: &Packet) -> Option<IpAddr> {
-        crate::decide::source_of_error(&known.key, &known.decision, packet, self.tables)
+        crate::decide::source_of_error(&known.key, &known.decision, packet.port(), self.tables)
     }
 }
 
@@ -294,6 +306,8 @@ pub(crate) struct Outputs<'a> {
     pub queueing: &'a mut Queueing,
     pub now: Time,
     pub sent: Sent,
+    /// While the round is timed: what full batches cost.
+    pub early: Option<&'a Early>,
 }
 
 /// Packets one after the other that were sent by one next hop, whatever else is different about
@@ -346,7 +360,22 @@ impl Outputs<'_> {
         };
         attached.outgoing.push(packet);
         if attached.outgoing.is_full() {
-            self.transmit(queue);
+            self.transmit_full(queue);
+        }
+    }
+
+    /// Hands a port its outgoing batch in the middle of another stage.
+    #[inline(never)]
+    pub(crate) fn transmit_full(&mut self, queue: PortId) {
+        match self.early {
+            None => {
+                self.transmit(queue);
+            }
+            Some(early) => {
+                let begin = early.begin();
+                let sent = self.transmit(queue);
+                early.end(begin, sent);
+            }
         }
     }
 
@@ -359,11 +388,12 @@ impl Outputs<'_> {
         self.send(packet, queue);
     }
 
-    /// Hands a port its outgoing batch.
-    pub(crate) fn transmit(&mut self, id: PortId) {
-        let Some(Some(attached)) = self.ports.get_mut(usize::from(id.0)) else { return };
-        if attached.outgoing.is_empty() {
-            return;
+    /// Hands a port its outgoing batch. Returns how many frames that were.
+    pub(crate) fn transmit(&mut self, id: PortId) -> usize {
+        let Some(Some(attached)) = self.ports.get_mut(usize::from(id.0)) else { return 0 };
+        let count = attached.outgoing.len();
+        if count == 0 {
+            return 0;
         }
         let Buffers { pool, statistics, .. } = &mut self.buffers;
         if let Err(error) = attached.port.transmit(self.now, pool, &mut attached.outgoing) {
@@ -371,6 +401,7 @@ impl Outputs<'_> {
             pool.give_all(attached.outgoing.drain(..));
             attached.fail(error);
         }
+        count
     }
 
     /// Puts the next hop's link header in front of an IP packet and sends it. A packet whose next

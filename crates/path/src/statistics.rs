@@ -3,6 +3,8 @@
 use flow::CacheStatistics;
 use packet::{Counter, DropCounters};
 
+use crate::cost::Costs;
+
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
         /// Written by one worker, read by anyone.
@@ -18,6 +20,8 @@ macro_rules! counters {
             pub drops: DropCounters,
             /// The decision cache, by [`flow::CacheTable`].
             pub caches: [CacheStatistics; 4],
+            /// What the stages cost, in rounds that were timed.
+            pub costs: Costs,
         }
 
         impl WorkerStatistics {

@@ -198,21 +198,18 @@ impl Applier<'_, '_> {
         for tap in objects.taps_in(set).filter(|tap| tap.wants(packet, now)) {
             let (interface, comment) = texts.get_or_insert_with(|| {
                 let (mut interface, mut comment) = (Text::<80>::new(), Text::<320>::new());
-                let exit = match seen {
-                    Seen::Ingress | Seen::Dropped(_) => None,
-                    Seen::Egress | Seen::Encrypted => objects.exit_port(&known.decision),
-                };
-                let entry = match known.key.origin {
-                    Origin::Port(port) => objects.port(port),
-                    _ => None,
-                };
                 let (vrf, verdict) = objects.words(known.key.vrf, &known.decision);
-                let port = match seen {
-                    Seen::Ingress | Seen::Dropped(_) => entry,
-                    Seen::Egress | Seen::Encrypted => exit,
+                // What is inside of a tunnel is on no port but an xfrm link.
+                let port = match (seen, known.key.origin) {
+                    (Seen::Ingress | Seen::Dropped(_), Origin::Port(port)) => objects.port(port),
+                    (Seen::Ingress | Seen::Dropped(_), _) => objects.entry_link(&known.key),
+                    (Seen::Egress, _) if is_inner(seen, known) => {
+                        objects.exit_link(&known.decision)
+                    }
+                    (Seen::Egress | Seen::Encrypted, _) => objects.exit_port(&known.decision),
                 };
                 // What is too long is cut off.
-                let _ = match port.filter(|_| !is_inner(seen, known)) {
+                let _ = match port {
                     Some(port) => fmt::write(&mut interface, format_args!("{}", port.spec.name)),
                     None => fmt::write(&mut interface, format_args!("vrf {vrf}")),
                 };

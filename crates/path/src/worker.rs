@@ -17,6 +17,7 @@ use wire::PortId;
 
 use crate::batch::{Packets, Queues};
 use crate::cache::Cache;
+use crate::cost::{Early, Pace, Stopwatch, Timed, Watch};
 use crate::decide::{Decider, Locality};
 use crate::extension::Extensions;
 use crate::follower::Follower;
@@ -86,6 +87,9 @@ pub struct Worker {
     reader: Reader,
     /// The snapshot of the last round.
     before: Option<Arc<Tables>>,
+    /// Which rounds are timed, and by which clock.
+    pace: Pace,
+    ticks: fn() -> u64,
 }
 
 /// What traffic builds, and what the worker draws from for packets of its own.
@@ -106,6 +110,8 @@ struct Traffic {
     identification: u16,
     policy_runs: u32,
     tagged_runs: u32,
+    /// When connections were left whose deadlines had come.
+    connections_due: Option<Time>,
 }
 
 impl Traffic {
@@ -167,6 +173,7 @@ impl Worker {
                 identification: 0,
                 policy_runs: 0,
                 tagged_runs: 0,
+                connections_due: None,
             },
             frames: Box::default(),
             batch: Packets::default(),
@@ -175,6 +182,8 @@ impl Worker {
             probes,
             reader,
             before: None,
+            pace: Pace::default(),
+            ticks: settings.ticks,
         })
     }
 
@@ -229,11 +238,16 @@ impl Worker {
     /// call again.
     pub fn poll(&mut self, now: Time) -> Result<usize, (PortId, PortError)> {
         let tables = Arc::clone(self.reader.load());
-        let received = self.round(&tables, now);
+        let received = match self.pace.is_due() {
+            false => self.round(&tables, now, &mut ()),
+            true => self.timed_round(&tables, now),
+        };
         self.statistics.rounds.add(1);
         if received == 0 {
             self.statistics.idle_rounds.add(1);
             self.statistics.held.set(self.held() as u64);
+        } else {
+            self.pace.busy();
         }
         for (id, attached) in (0..).map(PortId).zip(&mut self.ports) {
             if let Some(error) = attached.as_mut().and_then(|attached| attached.failed.take()) {
@@ -255,12 +269,14 @@ impl Worker {
 
     /// When [`Worker::poll`] wants to be called though no packet comes.
     pub fn next_deadline(&self) -> Option<Time> {
-        let Traffic { waiting, unstored, reassembly, queueing, .. } = &self.traffic;
+        let Traffic { waiting, unstored, reassembly, queueing, connections_due, .. } =
+            &self.traffic;
         let all = [
             waiting.next_deadline(),
             unstored.next_deadline(),
             reassembly.next_deadline(),
             queueing.next_deadline(),
+            *connections_due,
         ];
         all.into_iter().flatten().min()
     }
@@ -282,8 +298,26 @@ impl Worker {
         self.pool.pages()
     }
 
+    /// A round of which is noted what each stage costs. While there are traces, packets take the
+    /// stages one by one, and it says nothing of what they cost without.
+    #[cold]
+    #[inline(never)]
+    fn timed_round(&mut self, tables: &Arc<Tables>, now: Time) -> usize {
+        if tables.is_traced() {
+            return self.round(tables, now, &mut ());
+        }
+        let early = Early::new(self.ticks);
+        let mut watch = Stopwatch::start(&early);
+        let received = self.round(tables, now, &mut watch);
+        watch.write(&self.statistics.costs, received > 0);
+        if received > 0 {
+            self.pace.timed();
+        }
+        received
+    }
+
     /// Everything that a round does, in order.
-    fn round(&mut self, tables: &Arc<Tables>, now: Time) -> usize {
+    fn round<'e>(&mut self, tables: &Arc<Tables>, now: Time, watch: &mut impl Watch<'e>) -> usize {
         let is_new = self.before.as_ref().is_none_or(|is| is.generation() != tables.generation());
         let before = if is_new { self.before.replace(Arc::clone(tables)) } else { None };
         if is_new {
@@ -301,9 +335,12 @@ impl Worker {
         }
         let (events, queueing) = (&mut self.events, &mut traffic.queueing);
         let (guaranteed, sent) = (&mut traffic.guaranteed, Sent::default());
+        let early = watch.early();
         let mut outputs =
-            Outputs { ports, buffers, events, guaranteed, objects, queueing, now, sent };
+            Outputs { ports, buffers, events, guaranteed, objects, queueing, now, sent, early };
+        watch.lap(Timed::Beside, 0);
         let handed_over = queue::exchange(&mut outputs);
+        watch.lap(Timed::Queue, handed_over);
         let mut stages = Stages {
             tables,
             locality: Locality::new(tables),
@@ -338,20 +375,23 @@ impl Worker {
         }
         // What comes meanwhile waits behind the others of its SA.
         if stages.unstored.next_deadline().is_some_and(|look| look <= now) {
-            stages.release();
+            stages.release(watch);
         }
-        let received = stages.round(frames);
+        watch.lap(Timed::Beside, 0);
+        let received = stages.round(frames, watch);
         if stages.extensions.has_counted() {
             stages.settle(true);
         }
         if stages.extensions.are_few_left() {
             stages.sweep();
         }
-        stages.expire_connections();
+        let more_are_due = stages.expire_connections();
         if stages.neighbours.outputs.buffers.follower.has_ends() {
             stages.tell_ends();
         }
         stages.neighbours.outputs.write_counts();
+        watch.lap(Timed::Beside, 0);
+        self.traffic.connections_due = more_are_due.then_some(now);
         received + handed_over
     }
 }
@@ -375,29 +415,37 @@ struct Stages<'a> {
 
 impl<'t> Stages<'t> {
     /// Every port's packets, what is due, and what the ports are to send.
-    fn round(&mut self, frames: &mut Box<Batch>) -> usize {
+    fn round<'e>(&mut self, frames: &mut Box<Batch>, watch: &mut impl Watch<'e>) -> usize {
         let ports = self.neighbours.outputs.ports.len();
         let mut total = 0;
         for index in 0..ports {
-            total += self.of_port(PortId(index as u16), frames);
+            total += self.of_port(PortId(index as u16), frames, watch);
         }
-        self.timers();
-        queue::send(&mut self.neighbours.outputs);
+        self.timers(watch);
+        let left = queue::send(&mut self.neighbours.outputs);
+        watch.lap(Timed::Queue, left);
         for index in 0..ports {
-            self.neighbours.outputs.transmit(PortId(index as u16));
+            let sent = self.neighbours.outputs.transmit(PortId(index as u16));
+            watch.lap(Timed::Transmit, sent);
         }
         total
     }
 
     /// One batch from a port. Returns how many packets came.
-    fn of_port(&mut self, id: PortId, frames: &mut Box<Batch>) -> usize {
+    fn of_port<'e>(
+        &mut self,
+        id: PortId,
+        frames: &mut Box<Batch>,
+        watch: &mut impl Watch<'e>,
+    ) -> usize {
         let Outputs { ports, buffers, objects, now, .. } = &mut self.neighbours.outputs;
         let Some(Some(attached)) = ports.get_mut(usize::from(id.0)) else { return 0 };
         let port = objects.port(id).filter(|port| port.spec.up);
         let count = receive(attached, port.is_some(), *now, buffers, frames);
+        watch.lap(Timed::Receive, count);
         if let Some(port) = port.filter(|_| count > 0) {
             match self.tables.is_traced() {
-                false => self.frames(frames, port),
+                false => self.frames(frames, port, watch),
                 true => self.frames_with_traces(frames, port),
             }
         }
@@ -406,25 +454,32 @@ impl<'t> Stages<'t> {
 
     /// Handles frames of a port.
     #[inline(always)]
-    fn frames(&mut self, frames: &mut Box<Batch>, port: &'t tables::Port) {
+    fn frames<'e>(
+        &mut self,
+        frames: &mut Box<Batch>,
+        port: &'t tables::Port,
+        watch: &mut impl Watch<'e>,
+    ) {
+        let count = frames.len();
         let (fragments, neighbours) = (&mut *self.fragments, &mut self.neighbours);
         let mut parser = Parser { locality: self.locality, fragments, neighbours };
         parse_frames(frames, port, self.batch, &mut parser);
-        self.stages();
+        watch.lap(Timed::Parse, count);
+        self.stages(watch);
     }
 
     /// The way of a packet. [`crate::graph`] describes it.
-    fn stages(&mut self) {
+    fn stages<'e>(&mut self, watch: &mut impl Watch<'e>) {
         for depth in 1.. {
-            self.decide();
-            self.confirm();
-            self.apply();
-            self.seal();
-            self.open();
+            self.decide(watch);
+            self.confirm(watch);
+            self.apply(watch);
+            self.seal(watch);
+            self.open(watch);
             if self.queues.again.is_empty() {
                 break;
             }
-            self.parse(depth);
+            self.parse(depth, watch);
         }
     }
 
@@ -440,19 +495,21 @@ impl<'t> Stages<'t> {
         }
     }
 
-    /// Takes connections out whose deadlines have come, a bounded number each round.
+    /// Takes connections out whose deadlines have come, a bounded number each round. Returns whether
+    /// there may be more.
     #[inline(always)]
-    fn expire_connections(&mut self) {
+    fn expire_connections(&mut self) -> bool {
         /// Connections and steps of the wheel that are looked at.
         const BUDGET: u32 = 256;
         // Those that are left when the flows are gone, too.
-        if let Some(connections) = self.tables.connections() {
+        self.tables.connections().is_some_and(|connections| {
             let decider = self.decider;
-            connections.expire(decider.now(), BUDGET, &mut |ended| decider.connection_ended(ended));
-        }
+            let mut ended = |ended: &_| decider.connection_ended(ended);
+            connections.expire(decider.now(), BUDGET, &mut ended) >= BUDGET
+        })
     }
 
-    fn decide(&mut self) {
+    fn decide<'e>(&mut self, watch: &mut impl Watch<'e>) {
         if !self.batch.is_empty() {
             let statistics = self.neighbours.outputs.buffers.statistics;
             if self.extensions.has_counted() {
@@ -460,17 +517,19 @@ impl<'t> Stages<'t> {
             }
             self.extensions.forget_passing();
             self.cache.decide(self.batch, self.decider, self.extensions, statistics);
+            watch.lap(Timed::Decide, self.batch.len());
         }
     }
 
     /// See [`confirm`]. Without flows there are no connections.
-    fn confirm(&mut self) {
+    fn confirm<'e>(&mut self, watch: &mut impl Watch<'e>) {
         if let Some(connections) = self.decider.connections() {
             let statistics = self.neighbours.outputs.buffers.statistics;
             let (cache, decider) = (&mut *self.cache, self.decider);
             let extensions = &mut *self.extensions;
             let mut confirming = Confirming { cache, decider, extensions, statistics };
             confirm(self.batch, connections, &mut confirming);
+            watch.lap(Timed::Confirm, self.batch.len());
         }
     }
 
@@ -484,30 +543,36 @@ impl<'t> Stages<'t> {
         });
     }
 
-    fn apply(&mut self) {
+    fn apply<'e>(&mut self, watch: &mut impl Watch<'e>) {
+        let count = self.batch.len();
         let (batch, queues) = (&mut *self.batch, &mut *self.queues);
         let state = self.state.reborrow();
         let neighbours = &mut self.neighbours;
         let (extensions, taps) = (&mut *self.extensions, &mut *self.taps);
         let tapped = None;
         apply(batch, queues, &mut Applier { neighbours, state, extensions, taps, tapped });
+        watch.lap(Timed::Apply, count);
     }
 
-    fn seal(&mut self) {
+    fn seal<'e>(&mut self, watch: &mut impl Watch<'e>) {
         let sealing = &mut self.queues.sealing;
         if !sealing.is_empty() {
+            let count = sealing.len();
             let state = self.state.reborrow();
             let neighbours = &mut self.neighbours;
             let (extensions, taps) = (&mut *self.extensions, &mut *self.taps);
             let tapped = None;
             seal(sealing, &mut Applier { neighbours, state, extensions, taps, tapped });
+            watch.lap(Timed::Seal, count);
         }
     }
 
-    fn open(&mut self) {
+    fn open<'e>(&mut self, watch: &mut impl Watch<'e>) {
         if !self.queues.opening.is_empty() {
+            let count = self.queues.opening.len();
             let (queues, mut opener) = self.opener();
             open::open(&mut queues.opening, &mut queues.again, &mut opener);
+            watch.lap(Timed::Open, count);
         }
     }
 
@@ -519,13 +584,14 @@ impl<'t> Stages<'t> {
 
     /// Lets go on what waited until its sequence number may be accepted.
     #[cold]
-    fn release(&mut self) {
+    fn release<'e>(&mut self, watch: &mut impl Watch<'e>) {
         loop {
             let (queues, mut opener) = self.opener();
             let is_more = open::release(&mut queues.again, &mut opener);
+            watch.lap(Timed::Open, 0);
             if !self.queues.again.is_empty() {
-                self.parse(0);
-                self.stages();
+                self.parse(0, watch);
+                self.stages(watch);
             }
             if !is_more {
                 break;
@@ -534,21 +600,25 @@ impl<'t> Stages<'t> {
     }
 
     /// Parses what comes from within: decrypted, made whole, or built here.
-    fn parse(&mut self, depth: usize) {
+    fn parse<'e>(&mut self, depth: usize, watch: &mut impl Watch<'e>) {
+        let count = self.queues.again.packets.len();
         let (fragments, neighbours) = (&mut *self.fragments, &mut self.neighbours);
         let mut parser = Parser { locality: self.locality, fragments, neighbours };
         parse_packets(&mut self.queues.again, depth, self.batch, &mut parser);
+        watch.lap(Timed::Parse, count);
     }
 
     /// Whatever is due: questions asked again, packets given up.
-    fn timers(&mut self) {
+    fn timers<'e>(&mut self, watch: &mut impl Watch<'e>) {
         let again = &mut self.queues.again;
         waiting::advance(&mut self.neighbours, self.locality, self.state.errors, again);
+        watch.lap(Timed::Waiting, self.queues.again.packets.len());
         if !self.queues.again.is_empty() {
-            self.parse(0);
-            self.stages();
+            self.parse(0, watch);
+            self.stages(watch);
         }
         let Outputs { buffers, now, .. } = &mut self.neighbours.outputs;
         waiting::expire(self.state.reassembly, *now, buffers);
+        watch.lap(Timed::Waiting, 0);
     }
 }

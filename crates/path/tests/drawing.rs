@@ -22,10 +22,10 @@ fn the_graph_lists_the_stages_in_the_order_of_the_code() {
         rest.split_once("\n    }\n").expect(name).0
     };
     // One round with the functions that it calls in their places.
-    let frames = body("frames(&mut self").replace("self.stages();", body("stages(&mut self"));
-    let of_port = body("of_port(&mut self").replace("self.frames(frames, port)", &frames);
-    let round = body("round(&mut self, frames").replace("self.of_port(", &of_port);
-    let round = round.replace("self.timers();", body("timers(&mut self"));
+    let frames = body("frames<'e>(").replace("self.stages(watch);", body("stages<'e>(&mut self"));
+    let of_port = body("of_port<'e>(").replace("self.frames(frames, port, watch)", &frames);
+    let round = body("round<'e>(&mut self, frames").replace("self.of_port(", &of_port);
+    let round = round.replace("self.timers(watch);", body("timers<'e>(&mut self"));
     let called: Vec<_> = path::graph()
         .iter()
         .map(|stage| match stage.name {

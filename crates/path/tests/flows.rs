@@ -53,12 +53,13 @@ fn ct(commit: bool, table: Option<u8>, nat: Option<NatSpec>) -> Action {
         nat,
         exec: Vec::new(),
         alg: None,
+        limit: None,
     }))
 }
 
 fn nat(end: NatEnd, addresses: &str, ports: Option<(u16, u16)>) -> NatSpec {
     NatSpec {
-        new: Some(NatNew {
+        new: Some(Arc::new(NatNew {
             end,
             addresses: Some(range(addresses)),
             ports,
@@ -66,7 +67,7 @@ fn nat(end: NatEnd, addresses: &str, ports: Option<(u16, u16)>) -> NatSpec {
             persistent: false,
             endpoint_independent: false,
             blocks: None,
-        }),
+        })),
         twice: true,
     }
 }
@@ -500,13 +501,14 @@ fn what_is_not_done_is_refused_when_it_is_asked_for() {
         nat: None,
         exec: Vec::new(),
         alg: None,
+        limit: None,
     };
     // Blocks that are too large, too many, or for more sources than there are.
     let blocks = |ports, subscribers: Option<&str>| {
         let mut blocks = nat(NatEnd::Source, HERE, Some((1024, 2047)));
         let subscribers = subscribers.map(range);
         let wanted = pipeline::NatBlocks { ports, subscribers };
-        blocks.new.as_mut().unwrap().blocks = Some(wanted);
+        Arc::make_mut(blocks.new.as_mut().unwrap()).blocks = Some(wanted);
         refuses(Ct { nat: Some(blocks), ..plain.clone() })
     };
     assert!(blocks(1025, None).starts_with("blocks of 1025 ports"));
@@ -719,5 +721,43 @@ fn datagrams_whose_lengths_are_wrong_make_no_connection() {
         gateway.receive(LAN, &packet);
         assert_eq!(gateway.sent(WAN).len(), usize::from(passes), "{packet:02x?}");
     }
+    gateway.assert_nothing_lost();
+}
+
+#[test]
+fn connections_that_end_together_go_without_a_packet_too() {
+    const COUNT: u16 = 1000;
+    let mut gateway = Gateway::new(with_flows(plain_tables(), masquerade("203.0.113.9"), 2048));
+    for port in 1..=COUNT {
+        gateway.receive(LAN, &udp(HERE, THERE, (port, 53), 10));
+        gateway.sent_one(WAN);
+    }
+    assert_eq!((counts(&gateway).connections, gateway.worker.next_deadline()), (1000, None));
+    gateway.wait(Duration::from_secs(60));
+    let rounds = (1..).take_while(|_| {
+        let is_due = gateway.worker.next_deadline().is_some_and(|due| due <= gateway.now);
+        gateway.poll();
+        is_due
+    });
+    // A bounded number in each.
+    assert!((2..100).contains(&rounds.count()));
+    assert_eq!((counts(&gateway).connections, gateway.worker.next_deadline()), (0, None));
+}
+
+/// While there is a trace, its packets open connections and are translated as all others.
+#[test]
+fn traced_packets_have_connections_too() {
+    let mut gateway = gateway(masquerade("203.0.113.9"));
+    let (writer, _reader) = path::tap_ring(1 << 20);
+    gateway.worker.set_taps(writer);
+    let spec = tables::TraceSpec { id: 1, count: 100, rate: 1_000_000, program: None };
+    gateway.change(|tables| tables.add_trace(spec).unwrap());
+    for _ in 0..3 {
+        gateway.receive(LAN, &udp(HERE, THERE, (5000, 53), 10));
+        assert_eq!(ends(&gateway.sent_one(WAN).1), "203.0.113.9:5000 192.168.12.7:53");
+        gateway.receive(WAN, &udp(THERE, "203.0.113.9", (53, 5000), 20));
+        assert_eq!(ends(&gateway.sent_one(LAN).1), "192.168.12.7:53 192.168.13.5:5000");
+    }
+    assert_eq!(counts(&gateway).made, 1);
     gateway.assert_nothing_lost();
 }

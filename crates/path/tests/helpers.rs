@@ -33,7 +33,7 @@ fn flow(table: u8, priority: u16, conditions: &[Condition], actions: &[Action]) 
 
 fn ct(commit: bool, table: Option<u8>, nat: Option<NatSpec>, alg: Option<Alg>) -> Action {
     let (force, zone, exec) = (false, pipeline::Zone::Vrf, Vec::new());
-    Action::Ct(Box::new(Ct { commit, force, zone, table, nat, exec, alg }))
+    Action::Ct(Box::new(Ct { commit, force, zone, table, nat, exec, alg, limit: None }))
 }
 
 fn has(state: CtState) -> Condition {
@@ -45,7 +45,7 @@ fn has(state: CtState) -> Condition {
 fn gateway(outside: Option<&str>) -> Gateway {
     let inside: Condition = (Field::InPort, LAN.0.into(), 0xffff);
     let new = outside.map(|address| NatSpec {
-        new: Some(NatNew {
+        new: Some(Arc::new(NatNew {
             end: NatEnd::Source,
             addresses: Some(range(address)),
             ports: None,
@@ -53,7 +53,7 @@ fn gateway(outside: Option<&str>) -> Gateway {
             persistent: false,
             endpoint_independent: false,
             blocks: None,
-        }),
+        })),
         twice: true,
     });
     let control = |number: u8, alg: Alg, (field, port): (Field, u128)| {

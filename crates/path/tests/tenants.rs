@@ -397,6 +397,18 @@ proptest! {
     }
 }
 
+/// Also if the VRF was there from the beginning.
+#[test]
+fn a_sender_goes_with_its_vrf() {
+    let mut world = World::new(Some((3, 0, Leak::Rule)));
+    let steps = [Step::Send(7, 4), Step::Remake(3), Step::Move(7, 3), Step::Wait(1), Step::Wait(1)];
+    for step in steps.into_iter().chain([Step::Wait(1)]) {
+        world.take(&step);
+        world.judge().unwrap();
+    }
+    world.gateway.assert_nothing_lost();
+}
+
 #[test]
 fn something_leads_from_one_tenant_to_another() {
     for leak in [Leak::Rule, Leak::Table, Leak::Ports] {

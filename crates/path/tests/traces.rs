@@ -46,8 +46,20 @@ fn watched(mut gateway: Gateway, spec: TraceSpec) -> (Gateway, TapReader) {
 fn next(reader: &mut TapReader) -> (Vec<String>, String) {
     let record = reader.read().expect("a packet was traced");
     assert_eq!(record.direction, TapDirection::Traced);
-    let stages = record.comment.lines().map(|line| line.split_once('\t').unwrap().0.to_owned());
-    (stages.collect(), record.comment.to_owned())
+    let text = text(&record);
+    let stages = text.lines().map(|line| line.split_once('\t').unwrap().0.to_owned());
+    (stages.collect(), text)
+}
+
+/// Stages and what they did, without the members, of which each line has an object.
+fn text(record: &path::TapRecord<'_>) -> String {
+    let lines = record.comment.lines().map(|line| {
+        let parts: Vec<_> = line.split('\t').collect();
+        let [stage, text, members] = parts[..] else { panic!("{line}") };
+        assert!(members.starts_with('{') && members.ends_with('}'), "{line}");
+        format!("{stage}\t{text}\n")
+    });
+    lines.collect()
 }
 
 fn assert_has(text: &str, parts: &[&str]) {
@@ -225,14 +237,14 @@ fn a_packet_that_waits_says_for_whom() {
 fn next_waiting(reader: &mut TapReader) -> (Vec<u64>, String) {
     let record = reader.read().expect("a packet was traced");
     assert_eq!(record.direction, TapDirection::Traced);
-    (record.tickets().collect(), record.comment.to_owned())
+    (record.tickets().collect(), text(&record))
 }
 
 /// What became of a packet that waited.
 fn next_end(reader: &mut TapReader) -> (u64, String) {
     let record = reader.read().expect("a packet that waited has ended");
     assert_eq!(record.direction, TapDirection::Ended);
-    (record.tap, record.comment.to_owned())
+    (record.tap, text(&record))
 }
 
 #[test]
@@ -285,7 +297,7 @@ fn packets_in_a_queueing_discipline_are_told_of_when_they_leave_it() {
     let mut ends = [0; 3];
     let mut note = |reader: &mut TapReader, waiting: &mut BTreeSet<u64>| {
         while let Some(record) = reader.read() {
-            let text = record.comment;
+            let text = &text(&record);
             if record.direction == TapDirection::Traced {
                 match record.tickets().next() {
                     Some(ticket) => {

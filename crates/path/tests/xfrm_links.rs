@@ -13,8 +13,12 @@ use tables::{
     ReversePath, RouteSpec, Rule, RuleAction, RuleEntry, RuleSelector, SaIdentity, SaSpec,
     Selector, Side, TableError, Tables, Template, UpperSelector, Vlan, VlanId, VlanTag,
 };
+use types::Ipsec;
 use wire::ethernet::{self, EtherType};
-use wire::{Mac, PortId, PortRange, Protocol, Spi, VrfId};
+use wire::{
+    Addresses, FlowKey, FragmentClass, Mac, Origin, PacketFields, PortId, PortRange, Protocol, Spi,
+    Upper, VrfId,
+};
 
 const ME: &str = "192.168.11.2";
 const PEER: &str = "192.168.11.1";
@@ -237,7 +241,7 @@ fn nothing_leaves_a_link_in_clear() {
     // What leaves by no link meets no policy of one: `main` and the tenants are plain routers.
     gateway.receive(LAN, &udp("192.168.13.5", "10.2.0.7", (1, 2), 10));
     assert_eq!(gateway.sent_one(WAN).1[9], 17, "in clear");
-    assert_eq!(gateway.publisher.current().vrf(RED.vrf).unwrap().ipsec, tables::Ipsec::Auto);
+    assert_eq!(gateway.publisher.current().vrf(RED.vrf).unwrap().ipsec, Ipsec::Auto);
 }
 
 /// What was decrypted must match a policy of the link that it enters by.
@@ -520,4 +524,81 @@ fn rules_name_the_link_that_a_packet_came_by() {
     assert_eq!(gateway.dropped(DropReason::RouteBlackhole), 1, "{:?}", gateway.drops());
     from_peer(&mut gateway, BLUE, 3, &back);
     assert_eq!(to_tenants(&mut gateway).len(), 1);
+}
+
+#[test]
+fn a_next_hop_on_a_link_says_no_more_than_the_link() {
+    let mut gateway = Gateway::new(hub());
+    gateway.change(|tables| {
+        for (to, via) in [("10.2.0.0/16", "10.9.0.2"), ("fd02::/64", "fe80::2")] {
+            let by = RouteSpec::Via { port: RED.link, address: ip(via) };
+            tables.set_route(RED.vrf, prefix(to), by).unwrap();
+        }
+    });
+    for (from, to) in [("10.1.0.5", "10.2.0.5"), ("fd01::5", "fd02::5")] {
+        tagged(&mut gateway, RED, &udp(from, to, (1000, 2000), 40));
+        assert_eq!(gateway.sent(WAN).len(), 1, "{to}");
+    }
+}
+
+/// The steps of a decision, a line each.
+struct Told(Vec<String>);
+
+impl path::Trace for Told {
+    fn step<'a>(&mut self, step: impl FnOnce() -> path::Step<'a>) {
+        self.0.push(step().to_string());
+    }
+}
+
+/// What is told of policies to a packet of the red tenant.
+fn told(tables: &Tables, origin: Origin) -> Vec<String> {
+    let v4 = |text: &str| text.parse().unwrap();
+    let key = FlowKey {
+        vrf: RED.vrf,
+        origin,
+        addresses: Addresses::V4 { source: v4("10.1.0.5"), destination: v4("10.2.0.5") },
+        protocol: Protocol::UDP,
+        fragment: FragmentClass::Whole,
+        upper: Upper::Ports { source: 1000, destination: 2000 },
+        fields: PacketFields::NONE,
+    };
+    let mut told = Told(Vec::new());
+    path::decide(&key, tables, None, &mut told);
+    let is_about = |line: &String| line.contains("polic") || line.starts_with("dir ");
+    told.0.into_iter().filter(is_about).map(|line| line.chars().take(70).collect()).collect()
+}
+
+#[test]
+fn whose_policies_are_asked_and_why_none_is_told() {
+    let mut tables = hub();
+    let asked =
+        ["leaves by ipsec7; the policies with if_id 0x7 are asked", "dir out: number 1, index "];
+    let begins = |told: &[String], begins: &[&str]| {
+        assert_eq!(told.len(), begins.len(), "{told:?}");
+        assert!(told.iter().zip(begins).all(|(line, begin)| line.starts_with(begin)), "{told:?}");
+    };
+    let by_port = told(&tables, Origin::Port(RED.port));
+    begins(&by_port[..1], &["VRF red has no policies of its own; no inbound policy asked"]);
+    begins(&told(&tables, Origin::Host)[..], &asked);
+    assert!(by_port[1].starts_with(asked[0]) && by_port[2].starts_with(asked[1]), "{by_port:?}");
+    // Once it has had policies, nothing leaves an unprotected port for the link.
+    tables.set_ipsec(RED.vrf, Ipsec::Required).unwrap();
+    begins(
+        &told(&tables, Origin::Port(RED.port))[..1],
+        &["VRF red is an IPsec gateway and has no policies; nothing crosses"],
+    );
+    // Nor into another VRF that is closed.
+    let mut tables = hub();
+    tables.set_ipsec(BLUE.vrf, Ipsec::Required).unwrap();
+    tables.set_route(RED.vrf, prefix("10.2.0.0/16"), RouteSpec::Vrf { vrf: BLUE.vrf }).unwrap();
+    tables
+        .set_route(BLUE.vrf, prefix("10.2.0.0/16"), RouteSpec::Connected { port: BLUE.port })
+        .unwrap();
+    begins(
+        &told(&tables, Origin::Port(RED.port))[..2],
+        &[
+            "the VRF has no policies; IPsec does not touch it",
+            "VRF blue is an IPsec gateway and has no policies; nothing crosses",
+        ],
+    );
 }

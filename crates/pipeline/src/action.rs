@@ -7,7 +7,7 @@ use conntrack::nat::{Nptv6, Nptv6Error};
 use thiserror::Error;
 use types::{IpPrefix, PacketFields, PortId, RejectWith};
 
-use crate::ct::{Ct, NatEnd, Zone};
+use crate::ct::{Ct, NatEnd, Number, Zone};
 use crate::field::{Field, Subfield};
 use crate::matches::reads_of_field;
 
@@ -72,10 +72,11 @@ impl Action {
             Self::DecTtl => PacketFields::HOP_LIMIT,
             Self::Ct(ct) => {
                 let zone = match ct.zone {
-                    Zone::Field(part) => reads_of_field(part.field),
-                    Zone::Vrf | Zone::Number(_) => PacketFields::NONE,
+                    Zone::Number(zone) => zone.reads(),
+                    Zone::Vrf => PacketFields::NONE,
                 };
-                ct.exec.iter().fold(zone, |reads, action| reads | action.reads())
+                let numbers = zone | ct.limit.map_or(PacketFields::NONE, Number::reads);
+                ct.exec.iter().fold(numbers, |reads, action| reads | action.reads())
             }
             _ => PacketFields::NONE,
         }

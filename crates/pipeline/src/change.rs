@@ -109,6 +109,12 @@ pub enum Refused {
         /// Where it leads.
         next: u8,
     },
+    /// Names a class of connections, whose limits `[firewall]` sets.
+    #[error(
+        "ct(limit=...) is for flows that [firewall] makes; limits of zones and of sources are set \
+         in [conntrack], and those of a zone of the firewall are its max-connections"
+    )]
+    Limit,
     /// Goes in a circle.
     #[error("packets would go round for ever by the tables {}", Tables(.0))]
     Cycle(Vec<u8>),
@@ -213,7 +219,7 @@ impl Pipeline {
         changed: &mut Changed,
     ) -> Result<FlowId, Refused> {
         let (vrf, table) = (flow.vrf, flow.table);
-        check_goto(&flow.actions, table)?;
+        check_actions(&flow.actions, table, owner)?;
         let old = self.find(&flow).cloned();
         match &old {
             Some(old) if old.owner != owner => {
@@ -283,7 +289,7 @@ impl Pipeline {
             if old.owner != owner {
                 return Err(Refused::NotYours { table: old.flow.table, id: old.id });
             }
-            check_goto(&flow.actions, old.flow.table)?;
+            check_actions(&flow.actions, old.flow.table, owner)?;
         }
         let before = self.clone();
         let mut vrfs = Vec::new();
@@ -341,9 +347,10 @@ impl Pipeline {
     }
 }
 
-fn check_goto(actions: &[Action], table: u8) -> Result<(), Refused> {
-    actions.iter().try_for_each(|action| match *action {
-        Action::GotoTable(next) if next <= table => Err(Refused::GotoBack { table, next }),
+fn check_actions(actions: &[Action], table: u8, owner: Owner) -> Result<(), Refused> {
+    actions.iter().try_for_each(|action| match action {
+        Action::GotoTable(next) if *next <= table => Err(Refused::GotoBack { table, next: *next }),
+        Action::Ct(ct) if ct.limit.is_some() && owner == Owner::User => Err(Refused::Limit),
         _ => Ok(()),
     })
 }

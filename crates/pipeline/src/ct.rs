@@ -1,11 +1,14 @@
 //! What `ct` asks of connection tracking, and what that says.
 
+use std::sync::Arc;
+
 use conntrack::{CtState, Tuple};
-use types::IpRange;
+use types::{IpRange, PacketFields};
 
 use crate::action::Action;
 use crate::field::Subfield;
 use crate::fields::{Exit, Fields};
+use crate::matches::reads_of_field;
 
 /// The action `ct`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +27,35 @@ pub struct Ct {
     pub exec: Vec<Action>,
     /// The helper. Needs `commit`.
     pub alg: Option<Alg>,
+    /// The class whose limits a new connection counts for. Needs `commit`. An extension of ours, for
+    /// flows that `[firewall]` makes.
+    pub limit: Option<Number>,
+}
+
+/// A number of 16 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Number {
+    /// This one.
+    This(u16),
+    /// What 16 bits of a field are.
+    Field(Subfield),
+}
+
+impl Number {
+    /// The optional fields that it reads.
+    pub(crate) fn reads(self) -> PacketFields {
+        match self {
+            Self::Field(part) => reads_of_field(part.field),
+            Self::This(_) => PacketFields::NONE,
+        }
+    }
+
+    pub(crate) fn of(self, fields: &Fields) -> u16 {
+        match self {
+            Self::This(number) => number,
+            Self::Field(part) => part.get(fields) as u16,
+        }
+    }
 }
 
 /// The zone of a `ct`.
@@ -32,10 +64,8 @@ pub enum Zone {
     /// That of the VRF, which has the VRF's number: 0 in the VRF `main`, as in Open vSwitch.
     #[default]
     Vrf,
-    /// This one.
-    Number(u16),
-    /// What 16 bits of a field are.
-    Field(Subfield),
+    /// Another one.
+    Number(Number),
 }
 
 /// A helper for a protocol that announces connections.
@@ -52,7 +82,7 @@ pub enum Alg {
 pub struct NatSpec {
     /// What is translated of a new connection. `None` translates packets of connections that are
     /// translated already.
-    pub new: Option<NatNew>,
+    pub new: Option<Arc<NatNew>>,
     /// Whether it counts too for a connection whose other end a `ct` before it translates, of the same
     /// packet. An extension of ours: in Open vSwitch a connection that is there is translated no more.
     pub twice: bool,
@@ -146,6 +176,8 @@ pub struct Commit<'a> {
     pub zone: u16,
     /// What asks for it.
     pub ct: &'a Ct,
+    /// The class whose limits it counts for, 0 for none.
+    pub class: u16,
     /// The bits of the mark that are set, and which these are.
     pub mark: (u32, u32),
     /// The bits of the label that are set, and which these are.

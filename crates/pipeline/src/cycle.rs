@@ -6,7 +6,7 @@ use crate::ct::{CtFields, NatSpec, Track};
 use crate::fields::{Exit, Fields, WORDS};
 use crate::flow::{Entry, Flow};
 use crate::matches::Match;
-use crate::outcome::{DropReason, Step, Trace};
+use crate::outcome::{DropReason, Outcome, Step, Trace};
 use crate::pipeline::Pipeline;
 
 /// The tables that a packet would go round, if there is a packet that matches a new flow and never
@@ -66,7 +66,8 @@ fn goes_round(
     for state in states {
         let mut trace =
             Visited { flow, seen: false, tables: Vec::new(), tracked: false, lookups: 0 };
-        let outcome = pipeline.walk(flow.table, fields, true, &mut Says(state), &mut trace);
+        let mut outcome = Outcome::new(fields.clone());
+        pipeline.walk(flow.table, true, &mut Says(state), &mut trace, &mut outcome);
         *budget = budget.saturating_sub(trace.lookups);
         if outcome.drop != Some(DropReason::TooDeep) || !trace.seen {
             return None;

@@ -1,11 +1,10 @@
 //! Takes a packet through the tables.
 
-use arrayvec::ArrayVec;
 use smallvec::SmallVec;
 use types::{PacketFields, RejectWith};
 
 use crate::action::{Action, Prefixes};
-use crate::ct::{Commit, Ct, Track, Zone};
+use crate::ct::{Commit, Ct, Number, Track, Zone};
 use crate::field::Field;
 use crate::fields::{Fields, word};
 use crate::flow::Entry;
@@ -34,46 +33,46 @@ impl Pipeline {
         connections: &mut impl Track,
         trace: &mut impl Trace,
     ) -> Outcome<'_> {
-        self.walk(0, fields, false, connections, trace)
+        let mut outcome = Outcome::new(fields.clone());
+        self.walk(0, false, connections, trace, &mut outcome);
+        outcome
+    }
+
+    /// As [`Pipeline::evaluate`], of the packet that `outcome` has the fields of, and into that.
+    pub fn evaluate_into<'a>(
+        &'a self,
+        connections: &mut impl Track,
+        trace: &mut impl Trace,
+        outcome: &mut Outcome<'a>,
+    ) {
+        self.walk(0, false, connections, trace, outcome);
     }
 
     /// As [`Pipeline::evaluate`], from another table on. If it is only about the way through the
     /// tables, copies and connections are not noted, and so do not end it.
-    pub(crate) fn walk(
-        &self,
+    pub(crate) fn walk<'a>(
+        &'a self,
         table: u8,
-        fields: &Fields,
         way_only: bool,
         connections: &mut impl Track,
         trace: &mut impl Trace,
-    ) -> Outcome<'_> {
-        let mut outcome = Outcome {
-            ends: SmallVec::new(),
-            drop: None,
-            fields: fields.clone(),
-            commits: SmallVec::new(),
-            matched: ArrayVec::new(),
-            matched_more: false,
-            ttl_exceeded: false,
-            logs: false,
-            reads: PacketFields::NONE,
-            writes: PacketFields::NONE,
-        };
+        outcome: &mut Outcome<'a>,
+    ) {
         let mut walk = Walk {
-            tables: self.tables(fields.vrf()),
+            tables: self.tables(outcome.fields.vrf()),
             frames: SmallVec::new(),
+            forks: SmallVec::new(),
             resubmits: 0,
             levels: 0,
             missed: false,
             way_only,
-            outcome: &mut outcome,
+            outcome,
             connections,
             trace,
         };
-        walk.lookup(table, None, false, None);
+        walk.lookup(table, None, false, false);
         while walk.outcome.drop.is_none() && walk.step() {}
         walk.end();
-        outcome
     }
 }
 
@@ -83,8 +82,8 @@ struct Frame<'a> {
     actions: &'a [Action],
     table: u8,
     deepens: bool,
-    /// The packet as it goes on when this flow's actions are done: the one that `ct` forked from.
-    restore: Option<(Fields, PacketFields)>,
+    /// Whether the packet goes on, when this flow's actions are done, as the last of the forks.
+    restores: bool,
 }
 
 /// Frames that need no allocation.
@@ -93,6 +92,8 @@ const FEW: usize = 3;
 struct Walk<'a, 't, C, T> {
     tables: Option<&'a Tables>,
     frames: SmallVec<[Frame<'a>; FEW]>,
+    /// The packet as it goes on behind each `ct` with a table, and what was written of it.
+    forks: SmallVec<[(Fields, PacketFields); 1]>,
     resubmits: usize,
     levels: usize,
     /// Whether the last lookup found no flow.
@@ -113,7 +114,7 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
             let done = self.frames.pop();
             if let Some(frame) = done {
                 self.levels -= usize::from(frame.deepens);
-                self.restore(frame.restore);
+                self.restore(frame.restores);
             }
             return true;
         };
@@ -127,9 +128,9 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
             Action::CtClear => self.outcome.fields.clear_ct(),
             Action::Resubmit { in_port, table: next } => {
                 let in_port = in_port.map(|port| port.0);
-                self.go(next.unwrap_or(table), table, in_port, None);
+                self.go(next.unwrap_or(table), table, in_port, false);
             }
-            Action::GotoTable(next) => self.go(*next, table, None, None),
+            Action::GotoTable(next) => self.go(*next, table, None, false),
             Action::Set { field, value, mask, .. } => self.set(*field, *value, *mask),
             Action::Move { from, to } => {
                 self.outcome.reads = self.outcome.reads | reads_of_field(from.field);
@@ -145,9 +146,11 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         true
     }
 
-    fn restore(&mut self, before: Option<(Fields, PacketFields)>) {
-        if let Some((fields, writes)) = before {
-            (self.outcome.fields, self.outcome.writes) = (fields, writes);
+    /// Ends the last fork, if that `restores` the packet.
+    fn restore(&mut self, restores: bool) {
+        if restores && let Some((fields, writes)) = self.forks.last() {
+            (self.outcome.fields, self.outcome.writes) = (fields.clone(), *writes);
+            self.forks.truncate(self.forks.len() - 1);
         }
     }
 
@@ -208,11 +211,7 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
     fn ct(&mut self, ct: &'a Ct, table: u8) {
         let zone = match ct.zone {
             Zone::Vrf => self.outcome.fields.vrf().0,
-            Zone::Number(zone) => zone,
-            Zone::Field(part) => {
-                self.outcome.reads = self.outcome.reads | reads_of_field(part.field);
-                part.get(&self.outcome.fields) as u16
-            }
+            Zone::Number(zone) => self.number(zone),
         };
         let nat = ct.nat.as_ref();
         let said = self.connections.track(zone, ct.commit, &self.outcome.fields, nat);
@@ -224,9 +223,11 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         self.trace.step(&Step::Tracked { table, zone, ct: &said, fields: &self.outcome.fields });
         match ct.table {
             Some(next) => {
-                let mut untracked = self.outcome.fields.clone();
-                untracked.clear_ct();
-                self.go(next, table, None, Some((untracked, self.outcome.writes)));
+                self.forks.push((self.outcome.fields.clone(), self.outcome.writes));
+                if let Some((untracked, _)) = self.forks.last_mut() {
+                    untracked.clear_ct();
+                }
+                self.go(next, table, None, true);
             }
             None => self.outcome.fields.clear_ct(),
         }
@@ -258,23 +259,24 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         if self.way_only {
             return;
         }
+        let class = ct.limit.map_or(0, |limit| self.number(limit));
         let fields = &self.outcome.fields;
         self.outcome.commits.push(Commit {
             zone,
             ct,
+            class,
             mark: (fields.ct_mark() & mark, mark),
             label: (fields.ct_label() & label, label),
         });
     }
 
+    fn number(&mut self, number: Number) -> u16 {
+        self.outcome.reads = self.outcome.reads | number.reads();
+        number.of(&self.outcome.fields)
+    }
+
     /// Goes to a table, unless that is too deep or too much.
-    fn go(
-        &mut self,
-        next: u8,
-        from: u8,
-        in_port: Option<u16>,
-        restore: Option<(Fields, PacketFields)>,
-    ) {
+    fn go(&mut self, next: u8, from: u8, in_port: Option<u16>, restores: bool) {
         // As in Open vSwitch, only what leads back can go on for ever, and counts as a level.
         let deepens = next <= from;
         if deepens && self.levels == MOST_LEVELS {
@@ -283,17 +285,11 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
             self.outcome.drop = Some(DropReason::TooManyResubmits);
         } else {
             self.resubmits += 1;
-            self.lookup(next, in_port, deepens, restore);
+            self.lookup(next, in_port, deepens, restores);
         }
     }
 
-    fn lookup(
-        &mut self,
-        table: u8,
-        in_port: Option<u16>,
-        deepens: bool,
-        restore: Option<(Fields, PacketFields)>,
-    ) {
+    fn lookup(&mut self, table: u8, in_port: Option<u16>, deepens: bool, restores: bool) {
         if self.tables.is_some_and(|tables| tables.asks_for_exit(table)) {
             let exit = self.connections.exit(&self.outcome.fields);
             self.outcome.fields.set_exit(exit);
@@ -309,12 +305,12 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         fields.words[word::PORT] = port;
         self.missed = found.is_none();
         match found {
-            None => self.restore(restore),
+            None => self.restore(restores),
             Some(entry) => {
                 self.levels += usize::from(deepens);
                 self.matched(entry);
                 let actions = &entry.flow.actions;
-                self.frames.push(Frame { actions, table, deepens, restore });
+                self.frames.push(Frame { actions, table, deepens, restores });
             }
         }
     }

@@ -25,7 +25,7 @@ pub mod text;
 pub use action::{Action, NoPrefixes, Prefixes, SetWord};
 pub use change::{Change, Changed, Criteria, MOST_FLOWS, Refused};
 pub use ct::{
-    Alg, Commit, Ct, CtFields, NatBlocks, NatEnd, NatNew, NatSpec, PortChoice, Track, Zone,
+    Alg, Commit, Ct, CtFields, NatBlocks, NatEnd, NatNew, NatSpec, Number, PortChoice, Track, Zone,
 };
 pub use evaluate::{MOST_COMMITS, MOST_ENDS, MOST_LEVELS, MOST_MATCHED, MOST_RESUBMITS};
 pub use field::{Field, Needs, Subfield};

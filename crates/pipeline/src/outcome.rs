@@ -37,6 +37,24 @@ pub struct Outcome<'a> {
     pub reads: PacketFields,
 }
 
+impl Outcome<'_> {
+    /// Of a packet of which nothing is known yet.
+    pub fn new(fields: Fields) -> Self {
+        Self {
+            ends: SmallVec::new(),
+            drop: None,
+            fields,
+            commits: SmallVec::new(),
+            matched: ArrayVec::new(),
+            matched_more: false,
+            ttl_exceeded: false,
+            logs: false,
+            writes: PacketFields::NONE,
+            reads: PacketFields::NONE,
+        }
+    }
+}
+
 /// A copy of a packet that is sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct End {

@@ -83,7 +83,7 @@ impl Pipeline {
     /// What `ct` translates of new connections, of all flows.
     pub fn translations(&self) -> impl Iterator<Item = &NatNew> {
         self.entries().flat_map(|entry| &entry.flow.actions).filter_map(|action| match action {
-            Action::Ct(ct) => ct.nat.as_ref()?.new.as_ref(),
+            Action::Ct(ct) => ct.nat.as_ref()?.new.as_deref(),
             _ => None,
         })
     }

@@ -254,6 +254,7 @@ impl Looking<'_, '_> {
         if is_measured {
             let part = (hashed.saturating_sub(begin)).saturating_mul(looked) / count;
             half.controller.measured(&Measurement {
+                packets: count,
                 probed: looked,
                 probe: part + found.saturating_sub(hashed),
                 decided: missed.len() as u64,
@@ -504,9 +505,34 @@ fn probe_all<const DIRECT: bool, const KEY: usize, const PLACE: usize>(
     hashes: &[u64; BATCH],
     candidates: &mut [Candidate; BATCH],
 ) {
-    let each = |at: usize| candidates[at] = table.candidate::<DIRECT>(hashes[at]);
+    let mut is_any_unknown = false;
+    let each = |at: usize| {
+        candidates[at] = table.candidate::<DIRECT>(hashes[at]);
+        is_any_unknown |= candidates[at] == Candidate::NONE;
+    };
     match is_all {
         true => (0..list.len().min(BATCH)).for_each(each),
         false => list.iter().map(|&at| usize::from(at)).for_each(each),
+    }
+    if is_any_unknown && !DIRECT {
+        probe_second(table, list, hashes, candidates);
+    }
+}
+
+/// The second pass once more, for the packets whose flows are not in their first sets.
+#[inline(never)]
+fn probe_second<const KEY: usize, const PLACE: usize>(
+    table: &Open<'_, KEY, PLACE>,
+    list: &[u8],
+    hashes: &[u64; BATCH],
+    candidates: &mut [Candidate; BATCH],
+) {
+    let unknown = |at: &u8| candidates[usize::from(*at)] == Candidate::NONE;
+    let unknown: Positions = list.iter().copied().filter(unknown).collect();
+    for &at in &unknown {
+        table.prefetch_second(hashes[usize::from(at)]);
+    }
+    for &at in &unknown {
+        candidates[usize::from(at)] = table.second_candidate(hashes[usize::from(at)]);
     }
 }

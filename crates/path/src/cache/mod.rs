@@ -135,11 +135,7 @@ impl<const KEY: usize, const PLACE: usize> Half<KEY, PLACE> {
     fn entry(&mut self, key: &[u64; KEY]) -> Option<(u64, Decision)> {
         let mut open = self.table.as_mut()?.open();
         let hash = open.hash(key);
-        let candidate = match open.is_direct() {
-            true => open.candidate::<true>(hash),
-            false => open.candidate::<false>(hash),
-        };
-        let found = open.find(hash, candidate, key)?;
+        let found = open.find(hash, open.any_candidate(hash), key)?;
         Some((found.stamp, Decision::from_words(open.value(found.place))))
     }
 

@@ -8,7 +8,9 @@ use tables::{Direction, Policy, Side, Spd, Tables, Vrf};
 use wire::Origin;
 use wire::common::Facts;
 
-use super::{Beside, Decider, KeyView, LookedUp, Seen, admission_of_forwarded, decide_by};
+use super::{
+    Beside, Decider, KeyView, LookedUp, Seen, admission_of_forwarded, decide_by, decide_plain,
+};
 use crate::batch::Packets;
 use crate::cache::key;
 use crate::cache::lookup::{Family, V4, V6};
@@ -93,21 +95,21 @@ impl Decider<'_> {
         batch: &mut Packets,
         extensions: &mut Extensions,
     ) {
-        let mut beside = Beside::NOTHING;
+        let mut beside = FEATURES.then_some(Beside::NOTHING);
         let hashes = if FEATURES { self.tracked_hashes::<KEY, F>(list, batch) } else { None };
+        let looked_up = &LookedUp::NOTHING;
         for (place, &at) in list.iter().enumerate() {
             let key = F::view(F::key(batch, at));
             let facts = batch.records[usize::from(at)].facts;
             let decision = &mut batch.records[usize::from(at)].decision;
-            if FEATURES {
-                let hash = hashes.as_ref().and_then(|hashes| hashes[place]);
-                beside.seen = seen(self, &batch.packets, facts, at, hash);
-                let looked_up = &LookedUp::NOTHING;
-                decide_by::<true>(key, self.tables, looked_up, &mut (), decision, &mut beside);
-                number(at, decision, &mut beside, extensions);
-            } else {
-                let looked_up = &LookedUp::NOTHING;
-                decide_by::<false>(key, self.tables, looked_up, &mut (), decision, &mut beside);
+            match &mut beside {
+                Some(beside) => {
+                    let hash = hashes.as_ref().and_then(|hashes| hashes[place]);
+                    beside.seen = seen(self, &batch.packets, facts, at, hash);
+                    decide_by(key, self.tables, looked_up, &mut (), decision, beside);
+                    number(at, decision, beside, extensions);
+                }
+                None => decide_plain(key, self.tables, looked_up, &mut (), decision),
             }
         }
     }
@@ -141,15 +143,18 @@ impl Decider<'_> {
         batch: &mut Packets,
         extensions: &mut Extensions,
     ) {
-        let mut beside = Beside::NOTHING;
+        let mut beside = FEATURES.then_some(Beside::NOTHING);
         let found = Policies::look_up::<KEY, F>(self.tables, vrf, list, batch);
         for (place, &at) in list.iter().enumerate() {
             let key = F::view(F::key(batch, at));
             let decision = &mut batch.records[usize::from(at)].decision;
             let looked_up = &found.of(place);
-            decide_by::<FEATURES>(key, self.tables, looked_up, &mut (), decision, &mut beside);
-            if FEATURES {
-                number(at, decision, &mut beside, extensions);
+            match &mut beside {
+                Some(beside) => {
+                    decide_by(key, self.tables, looked_up, &mut (), decision, beside);
+                    number(at, decision, beside, extensions);
+                }
+                None => decide_plain(key, self.tables, looked_up, &mut (), decision),
             }
         }
     }

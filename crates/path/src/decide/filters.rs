@@ -12,7 +12,7 @@ use wire::{FlowKey, Origin};
 
 use super::flows::Turn;
 use super::question::Question;
-use super::trace::{Exit, Step, Trace};
+use super::trace::{Exit, Step, Trace, WithoutPolicies};
 use super::{Beside, Deciding, KeyView, LookedUp, Translated, links, mss};
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::extension::{Copied, Extension};
@@ -221,6 +221,8 @@ fn exit(
     let leaves_inside =
         || port.is_some_and(|port| tables.boundary(port.id).side == Side::Protected);
     if into.id != vrf.id && into.is_closed() && !leaves_inside() {
+        let then = WithoutPolicies::Closed;
+        trace.step(|| Step::NoPolicies { vrf: into, then });
         let (inbound, outbound) = (decision.inbound(), decision.outbound());
         let closed = Verdict::Drop(DropReason::IpsecClosed);
         *decision = Decision::new(closed, inbound, outbound);

@@ -6,7 +6,7 @@ use core::cell::RefCell;
 use arrayvec::ArrayVec;
 use conntrack::{CtState, Reference};
 use packet::{DropReason, LinkKind, Time};
-use pipeline::{CtFields, End, Exit, Fields, MOST_ENDS, NatSpec, To, Track};
+use pipeline::{CtFields, End, Exit, Fields, MOST_ENDS, NatSpec, Outcome, To, Track};
 use tables::{Direction as PolicyDirection, FlowId, RouteKind, Scope, Side, Tables, Vrf};
 use wire::common::Facts;
 use wire::{FlowKey, FragmentClass, Origin, PacketFields, PortId, Protocol, Upper};
@@ -14,7 +14,7 @@ use wire::{FlowKey, FragmentClass, Origin, PacketFields, PortId, Protocol, Upper
 use super::filters::refusal;
 use super::links;
 use super::question::Question;
-use super::trace::{Step, Trace};
+use super::trace::{Step, Trace, WithoutPolicies};
 use super::tracking::{Tracked, Tracking, Wanted, change};
 use super::way::{Way, exit_port};
 use super::{Admission, Deciding, KeyView, Mark, is_link_local_v6};
@@ -137,13 +137,13 @@ fn ask(
         wants_whole: false,
         asked: None,
     };
-    let mut fields = Fields::of(key, mark);
+    let mut outcome = Outcome::new(Fields::of(key, mark));
     // What an xfrm link brings has come by that port.
     if let Some((_, link)) = links::entry(*key, tables) {
-        fields.set_in_port(Some(link.id));
+        outcome.fields.set_in_port(Some(link.id));
     }
     let mut teller = Teller(&trace, tables);
-    let outcome = tables.pipeline().evaluate(&fields, &mut tracking, &mut teller);
+    tables.pipeline().evaluate_into(&mut tracking, &mut teller, &mut outcome);
     outcome.matched.iter().for_each(|id| _ = flows.push(*id));
     let tracked = &*tracking.said;
     let reference = tracked.first().map_or(Reference::NONE, |tracked| tracked.reference);
@@ -480,6 +480,8 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         }
         if self.vrf.is_closed() {
             self.trace.asks(|| Question::Policies(self.key.vrf()));
+            let then = WithoutPolicies::Closed;
+            self.trace.step(|| Step::NoPolicies { vrf: self.vrf, then });
             return Decision::drop(DropReason::IpsecClosed);
         }
         let admission = match self.admit_forwarded() {

@@ -9,13 +9,13 @@ use tables::{
 use wire::{FlowKey, Origin, PortId};
 
 use super::question::Question;
-use super::trace::{Step, Trace};
+use super::trace::{FoundPolicy, Step, Trace, WithoutPolicies};
 use super::way::{Way, clear, crosses, exit_port};
 use super::{Admission, Deciding, KeyView, Mark, admission_of_forwarded};
 use crate::decision::{Decision, Verdict};
 
 /// The xfrm link that packets of a flow entered by, if they did by one.
-pub(super) fn entry(key: impl KeyView, tables: &Tables) -> Option<(IfId, &Port)> {
+pub(crate) fn entry(key: impl KeyView, tables: &Tables) -> Option<(IfId, &Port)> {
     let Origin::Sa(slot) = key.origin() else { return None };
     let if_id = tables.sad().slot(slot)?.identity.if_id?;
     let link = tables.xfrm_link(if_id)?;
@@ -31,7 +31,7 @@ pub(super) fn rule_flow(key: &FlowKey, tables: &Tables) -> RuleFlow {
 }
 
 /// The xfrm link that packets leave by which this policy protects, if they do by one.
-pub(super) fn exit(policy: Option<PolicySlot>, tables: &Tables) -> Option<&Port> {
+pub(crate) fn exit(policy: Option<PolicySlot>, tables: &Tables) -> Option<&Port> {
     tables.xfrm_link(tables.policy_in(policy?)?.spec.if_id?)
 }
 
@@ -74,8 +74,8 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
     ) -> Option<&'a Policy> {
         let spd = self.tables.spd(Scope::Link(if_id));
         let flow = self.judged(direction);
-        let place =
-            || spd?.lookup_linear(direction, &flow).map(|(position, policy)| (position, &**policy));
+        let tables = self.tables;
+        let place = || FoundPolicy::of(tables, spd?, direction, &flow);
         let default = DefaultAction::Block;
         self.trace.step(|| Step::Policy { direction, found: place(), default });
         spd?.lookup(direction, &flow).map(|policy| &**policy)
@@ -83,15 +83,16 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
 
     /// For somebody else, by a link: encrypted as its policies say, or not at all.
     pub(super) fn leave_by_link(mut self, if_id: IfId, link: &'a Port) -> Decision {
-        self.trace.step(|| Step::Link { port: link, if_id, is_exit: true });
         if !link.spec.up {
+            self.trace.step(|| Step::Link { port: link, if_id, is_exit: true });
             return Decision::drop(DropReason::PortDown);
         }
         let is_closed = self.vrf.is_closed();
         let way = Way::OnLink(link.id, self.key.destination());
         if is_closed && self.entry_link().is_none() && crosses(self.key, way, self.tables) {
             self.trace.asks(|| Question::Policies(self.key.vrf()));
-            self.trace.step(|| Step::NoPolicies { closed: true });
+            let then = WithoutPolicies::Closed;
+            self.trace.step(|| Step::NoPolicies { vrf: self.vrf, then });
             return Decision::drop(DropReason::IpsecClosed);
         }
         let admission = match self.admit_forwarded() {
@@ -101,6 +102,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         let Admission::Admitted(inbound) = admission else {
             return Decision::drop(DropReason::PolicyNoMatch);
         };
+        self.trace.step(|| Step::Link { port: link, if_id, is_exit: true });
         let scope = Scope::Link(if_id);
         let policy = self.policy(scope, Direction::Out);
         let outbound = policy.map(|policy| policy.handle.place());
@@ -116,8 +118,16 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
     pub(super) fn come_by_link(mut self, way: Way, decision: &mut Decision) {
         match self.admit_forwarded() {
             Ok(admission) => {
-                self.trace.step(|| Step::NoPolicies { closed: self.vrf.is_closed() });
-                match self.vrf.is_closed() && crosses(self.key, way, self.tables) {
+                let crosses = self.vrf.is_closed() && crosses(self.key, way, self.tables);
+                self.trace.step(|| {
+                    let then = match self.vrf.is_closed() {
+                        false => WithoutPolicies::NotAsked(Direction::Out),
+                        true if crosses => WithoutPolicies::Closed,
+                        true => WithoutPolicies::Stays,
+                    };
+                    Step::NoPolicies { vrf: self.vrf, then }
+                });
+                match crosses {
                     true => {
                         let closed = Verdict::Drop(DropReason::IpsecClosed);
                         *decision = Decision::new(closed, admission.policy(), None);

@@ -9,6 +9,7 @@ mod filters;
 mod flows;
 mod links;
 mod locality;
+mod members;
 mod mss;
 pub(crate) mod question;
 mod source;
@@ -31,13 +32,14 @@ use wire::{FlowKey, FragmentClass, Origin, Protocol, Spi, Upper, VrfId};
 pub(crate) use self::batch::LookUp;
 pub(crate) use self::flows::FrameEnd;
 pub use self::flows::Seen;
+pub(crate) use self::links::{entry as entry_link, exit as exit_link};
 pub(crate) use self::locality::Locality;
 pub(crate) use self::source::{has_broadcast, source_of_error};
 use crate::connection::Change;
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::extension::{Copied, Extension};
 use question::Question;
-use trace::{Exit, Step, Trace};
+use trace::{Exit, FoundPolicy, Step, Trace, WithoutPolicies};
 use way::{
     Way, clear, crosses, entry_side, exit_port, exit_side, judge_source, led_on, next_hop, one_of,
     routed, tell_route, told_of,
@@ -77,14 +79,7 @@ pub fn decide(
     let mut made = Made::NOTHING;
     trace.step(|| Step::Key(key));
     made.beside.seen = seen;
-    decide_by::<true>(
-        *key,
-        tables,
-        &LookedUp::NOTHING,
-        trace,
-        &mut made.decision,
-        &mut made.beside,
-    );
+    decide_by(*key, tables, &LookedUp::NOTHING, trace, &mut made.decision, &mut made.beside);
     (made.decision, made.beside.extension)
 }
 
@@ -235,7 +230,7 @@ impl<'t> Decider<'t> {
 /// The policies of a packet, as far as they were looked up before, together with those of other
 /// packets.
 #[derive(Clone, Copy)]
-struct LookedUp<'t> {
+pub(crate) struct LookedUp<'t> {
     /// Of the packet's way in: `in` or `fwd`, and what was found.
     admission: Option<(Direction, Option<&'t Arc<Policy>>)>,
     /// Of its way out.
@@ -243,17 +238,15 @@ struct LookedUp<'t> {
 }
 
 impl LookedUp<'_> {
-    const NOTHING: Self = Self { admission: None, outbound: None };
+    pub(crate) const NOTHING: Self = Self { admission: None, outbound: None };
 }
 
 /// The same as [`decide()`], where some of the policies were looked up before.
 ///
-/// Without `FEATURES`, no VRF has any.
-///
 /// The decision is written where it will be read. A returned one would be written in parts to the
 /// stack and copied from there in larger ones, which the processor waits for.
 #[inline(always)]
-fn decide_by<'t, const FEATURES: bool>(
+pub(crate) fn decide_by<'t>(
     key: impl KeyView,
     tables: &'t Tables,
     looked_up: &LookedUp<'t>,
@@ -263,13 +256,28 @@ fn decide_by<'t, const FEATURES: bool>(
 ) {
     trace.asks(|| Question::Vrf(key.vrf()));
     match tables.vrf(key.vrf()) {
-        Some(vrf) if FEATURES && vrf.features.any() | tables.may_be_tapped(vrf) => {
+        Some(vrf) if vrf.features.any() | tables.may_be_tapped(vrf) => {
             filters::decide((key, tables, vrf), looked_up, trace, (&mut *decision, beside));
         }
         Some(vrf) => Deciding { key, tables, vrf, looked_up, trace, mark: () }.decide(decision),
         None => *decision = Decision::drop(DropReason::PortDown),
     }
     trace.step(|| Step::Verdict { decision, exit: Exit::of(decision, tables) });
+}
+
+/// The same where no VRF has features.
+#[inline(always)]
+fn decide_plain<'t>(
+    key: impl KeyView,
+    tables: &'t Tables,
+    looked_up: &LookedUp<'t>,
+    trace: &mut impl Trace,
+    decision: &mut Decision,
+) {
+    match tables.vrf(key.vrf()) {
+        Some(vrf) => Deciding { key, tables, vrf, looked_up, trace, mark: () }.decide(decision),
+        None => *decision = Decision::drop(DropReason::PortDown),
+    }
 }
 
 /// The direction whose policies a forwarded packet meets on its way in: Linux asks `fwd`, RFC 4301
@@ -409,7 +417,14 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         }
         if self.vrf.spd.is_empty() && !matches!(self.key.origin(), Origin::Sa(_)) {
             self.trace.asks(|| Question::Policies(self.key.vrf()));
-            self.trace.step(|| Step::NoPolicies { closed: self.vrf.is_closed() });
+            self.trace.step(|| {
+                let then = match self.vrf.is_closed() {
+                    false => WithoutPolicies::Plain,
+                    true if crosses(self.key, way, self.tables) => WithoutPolicies::Closed,
+                    true => WithoutPolicies::Stays,
+                };
+                Step::NoPolicies { vrf: self.vrf, then }
+            });
             if self.vrf.is_closed() && crosses(self.key, way, self.tables) {
                 *decision = Decision::drop(DropReason::IpsecClosed);
                 return;
@@ -567,7 +582,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
                 Err(decision) => return decision,
             },
         };
-        self.trace.step_if(|| Step::host(&self.key.flow(), self.tables));
+        self.trace.step(|| Step::host(&self.key.flow(), self.tables));
         Decision::new(Verdict::Deliver, policy, None)
     }
 
@@ -717,7 +732,13 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         };
         if self.vrf.spd.is_empty() && decrypted_by.is_none() {
             self.trace.asks(|| Question::Policies(self.key.vrf()));
-            self.trace.step(|| Step::NoPolicies { closed: self.vrf.is_closed() });
+            self.trace.step(|| {
+                let then = match self.vrf.is_closed() {
+                    true => WithoutPolicies::Stays,
+                    false => WithoutPolicies::NotAsked(direction),
+                };
+                Step::NoPolicies { vrf: self.vrf, then }
+            });
             return Ok(Admission::Admitted(None));
         }
         let refused = |reason, policy: &Policy| {
@@ -779,10 +800,8 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         };
         let found = found.map(|policy| &**policy);
         // Which one it is in the order of trying is known to the linear engine alone.
-        let place = || {
-            spd.lookup_linear(direction, &self.key.flow())
-                .map(|(position, policy)| (position, &**policy))
-        };
+        let (tables, flow) = (self.tables, self.key);
+        let place = || FoundPolicy::of(tables, spd, direction, &flow.flow());
         self.trace.step(|| Step::Policy {
             direction,
             found: place(),
@@ -802,7 +821,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
     ) -> Option<&'a Policy> {
         self.trace.step(|| Step::Policy {
             direction,
-            found: spd.lookup_linear(direction, flow).map(|(position, found)| (position, &**found)),
+            found: FoundPolicy::of(self.tables, spd, direction, flow),
             default: spd.default_action(direction),
         });
         spd.lookup(direction, flow).map(|policy| &**policy)

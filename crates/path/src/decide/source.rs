@@ -2,9 +2,8 @@
 
 use std::net::IpAddr;
 
-use packet::Packet;
 use tables::{Action, RouteKind, Tables};
-use wire::{Addresses, FlowKey, IpPrefix, Origin, VrfId};
+use wire::{Addresses, FlowKey, IpPrefix, Origin, PortId, VrfId};
 
 use crate::decision::Decision;
 
@@ -22,14 +21,14 @@ pub(crate) fn has_broadcast(vrf: VrfId, addresses: &Addresses, tables: &Tables) 
 /// [`Tables::source_in`] says, which is of the port that it came by if that has one (RFC 1812
 /// section 4.3.2.4). What came by an xfrm link came by a port.
 ///
-/// The policy is the one that the packet's own decision names: nothing is looked up.
+/// `port` is the one that the packet came by. The policy is the one that the packet's own decision names: nothing is looked up.
 pub(crate) fn source_of_error(
     key: &FlowKey,
     decision: &Decision,
-    packet: &Packet,
+    port: PortId,
     tables: &Tables,
 ) -> Option<IpAddr> {
-    let by_port = || tables.source_in(key.vrf, packet.port(), key.addresses.source());
+    let by_port = || tables.source_in(key.vrf, port, key.addresses.source());
     let covered = || {
         let policy = tables.policy_in(decision.inbound()?)?;
         let Action::Protect(_) = policy.spec.action else { return None };
@@ -41,7 +40,7 @@ pub(crate) fn source_of_error(
         own.find(|own| inside.contains(*own) && vrf.is_local(*own))
     };
     match key.origin {
-        Origin::Sa(_) => match tables.port(packet.port()).and_then(|port| port.spec.if_id) {
+        Origin::Sa(_) => match tables.port(port).and_then(|port| port.spec.if_id) {
             Some(_) => by_port().or_else(covered),
             None => covered().or_else(by_port),
         },

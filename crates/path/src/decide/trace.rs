@@ -7,14 +7,16 @@ use packet::DropReason;
 use pipeline::text::{Names, ShownAction, ShownFlow};
 use tables::{
     Action, DefaultAction, Direction, FilterPlace, FilterRule, FilterTarget, FilterVerdict,
-    FlowHash, Group, IfId, NextHopId, NextHopState, Policy, Port, Route, RouteKind, Rule,
-    RuleAction, Sa, Tables, Template, Vrf, own_priority,
+    FlowHash, Group, IfId, NextHopId, NextHopState, Policy, PolicyName, Port, Route, RouteKind,
+    Rule, RuleAction, Sa, Spd, Tables, Template, Vrf, own_priority,
 };
-use wire::{FlowKey, Mac, Origin, PacketFields, PortId, Protocol, SaSlot, Spi, VrfId};
+use wire::{FlowKey, Mac, PacketFields, PortId, SaSlot, Spi, VrfId};
 
 use super::question::Question;
 use crate::decision::{Decision, Verdict};
 use crate::encapsulation::inner_limit;
+use crate::foretell::{Opened, Parsed, Size, Told, Wait};
+use crate::host::{Delivery, delivery};
 
 /// Is told every step of one [`crate::decide()`]. `()` ignores them, and costs nothing.
 pub trait Trace {
@@ -40,6 +42,43 @@ impl Trace for () {
 
     #[inline(always)]
     fn step_if<'a>(&mut self, _: impl FnOnce() -> Option<Step<'a>>) {}
+}
+
+/// A policy that a lookup has found.
+#[derive(Clone, Copy, Debug)]
+pub struct FoundPolicy<'a> {
+    /// Its place in the order in which policies are tried, from 1.
+    pub position: usize,
+    /// The policy.
+    pub policy: &'a Policy,
+    /// What it is called, if it has a name.
+    pub name: Option<&'a PolicyName>,
+}
+
+impl<'a> FoundPolicy<'a> {
+    /// What the linear lookup, which knows the place, finds for a flow.
+    pub(crate) fn of(
+        tables: &'a Tables,
+        spd: &'a Spd,
+        direction: Direction,
+        flow: &FlowKey,
+    ) -> Option<Self> {
+        let (position, policy) = spd.lookup_linear(direction, flow)?;
+        Some(Self { position, policy, name: tables.policy_name(policy.index) })
+    }
+}
+
+/// What follows for a packet from that a VRF has no policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WithoutPolicies {
+    /// It passes in clear.
+    Plain,
+    /// It owes no policy of this direction. Those of an xfrm link may be asked all the same.
+    NotAsked(Direction),
+    /// The VRF is an IPsec gateway, and the packet stays on one side of its boundary.
+    Stays,
+    /// The VRF is an IPsec gateway, and the packet would cross its boundary.
+    Closed,
 }
 
 /// One step of a decision. Shown as a sentence for users.
@@ -90,10 +129,12 @@ pub enum Step<'a> {
         /// Whether the port's `rpf` is satisfied.
         leads_back: bool,
     },
-    /// The VRF has no policies.
+    /// No policy of a VRF is asked, as it has none.
     NoPolicies {
-        /// Whether it must have some, and so nothing crosses its boundary.
-        closed: bool,
+        /// The VRF.
+        vrf: &'a Vrf,
+        /// What follows.
+        then: WithoutPolicies,
     },
     /// A policy is not asked for, since a port is on the protected side.
     Inside {
@@ -133,8 +174,8 @@ pub enum Step<'a> {
     Policy {
         /// In which direction's policies.
         direction: Direction,
-        /// Position, from 1, and policy that matched.
-        found: Option<(usize, &'a Policy)>,
+        /// The policy that matched.
+        found: Option<FoundPolicy<'a>>,
         /// What the VRF says of packets that none matches.
         default: DefaultAction,
     },
@@ -154,14 +195,12 @@ pub enum Step<'a> {
         /// Its address, where it is known.
         mac: Option<Mac>,
     },
-    /// The packet is for the gateway itself, which listens to nothing.
+    /// The packet is for the gateway itself.
     Host {
         /// To which of its addresses.
         address: IpAddr,
-        /// What is sent to it.
-        protocol: Protocol,
-        /// Whether the system has the address too, and so it is left to that.
-        is_systems: bool,
+        /// What becomes of it there.
+        delivery: Delivery,
     },
     /// The packet is a SYN, and announces no larger MSS behind the gateway.
     Mss {
@@ -175,6 +214,29 @@ pub enum Step<'a> {
         /// Where a packet that is sent on leaves.
         exit: Option<Exit<'a>>,
     },
+    /// What parse makes of a packet about which nothing is decided.
+    Parse(Parsed),
+    /// An ICMP error that no policy matches is judged by the packet that it quotes.
+    AsQuoted,
+    /// The TTL or hop limit runs out.
+    HopLimit(u8),
+    /// How the packet fits its way.
+    Size(Size<'a>),
+    /// What the sender is told.
+    Told(Told),
+    /// The gateway sends a packet of its own because of this one, whose steps follow.
+    Generated {
+        /// Its length in bytes.
+        length: usize,
+        /// The name of its VRF.
+        vrf: &'a str,
+    },
+    /// What the packet waits for.
+    Wait(Wait<'a>),
+    /// The connection that it opens.
+    Opens(Opened<'a>),
+    /// Flows send it so many times more.
+    Copies(usize),
 }
 
 /// Where a packet leaves, as apply finds it now.
@@ -226,17 +288,10 @@ impl<'a> Step<'a> {
         (name, Self::Verdict { decision, exit: Exit::of(decision, tables) })
     }
 
-    /// What becomes of a packet for the gateway itself; `None` of what it understands.
-    pub(crate) fn host(key: &FlowKey, tables: &Tables) -> Option<Self> {
-        let (protocol, address) = (key.protocol, key.addresses.destination());
-        let is_understood = match key.upper {
-            wire::Upper::Ports { destination, .. } => {
-                protocol == Protocol::UDP && super::IKE.contains(&destination)
-            }
-            _ => [Protocol::ICMP, Protocol::ICMPV6].contains(&protocol),
-        };
-        let is_systems = matches!(key.origin, Origin::Port(_)) && tables.is_systems(address);
-        (!is_understood).then_some(Self::Host { address, protocol, is_systems })
+    /// What becomes of a packet for the gateway itself.
+    pub(crate) fn host(key: &FlowKey, tables: &Tables) -> Self {
+        let delivery = delivery(key, |address| tables.is_systems(address));
+        Self::Host { address: key.addresses.destination(), delivery }
     }
 
     /// What is known of the next hop's Ethernet address; `None` on links without such addresses.
@@ -282,6 +337,15 @@ impl Step<'_> {
             Self::Host { .. } => "host",
             Self::Mss { .. } => "mss",
             Self::Verdict { .. } => "verdict",
+            Self::Parse(_) => "parse",
+            Self::AsQuoted => "icmp-error",
+            Self::HopLimit(_) => "hop-limit",
+            Self::Size(_) => "size",
+            Self::Told(_) => "told",
+            Self::Generated { .. } => "generated",
+            Self::Wait(_) => "wait",
+            Self::Opens(_) => "connection",
+            Self::Copies(_) => "copy",
         }
     }
 }
@@ -371,12 +435,7 @@ impl fmt::Display for Step<'_> {
                     (_, true) => write!(f, "{source} may come by {name}"),
                 }
             }
-            Self::NoPolicies { closed: false } => {
-                f.write_str("the VRF has no policies; IPsec does not touch it")
-            }
-            Self::NoPolicies { closed: true } => f.write_str(
-                "the VRF is an IPsec gateway and has no policies; nothing crosses its boundary",
-            ),
+            Self::NoPolicies { vrf, then } => without_policies(f, vrf, then),
             Self::Inside { port, is_exit: false } => {
                 write!(f, "came by {}, which is protected; no inbound policy asked", port.spec.name)
             }
@@ -406,16 +465,21 @@ impl fmt::Display for Step<'_> {
                 };
                 write!(f, "dir {direction}: none matches, default {default}")
             }
-            Self::Policy { direction, found: Some((position, policy)), .. } => {
+            Self::Policy { direction, found: Some(found), .. } => {
+                let FoundPolicy { position, policy, name } = found;
                 let action = match policy.spec.action {
                     Action::Bypass => "bypass",
                     Action::Discard => "discard",
                     Action::Protect(_) => "protect",
                 };
+                write!(f, "dir {direction}: number {position}, ")?;
+                if let Some(name) = name {
+                    write!(f, "name {name}, ")?;
+                }
                 write!(
                     f,
-                    "dir {direction}: number {position}, index {}, priority {}, {action}",
-                    policy.index, policy.spec.priority
+                    "index {}, priority {}, {action}, {}",
+                    policy.index, policy.spec.priority, policy.spec.selector
                 )
             }
             Self::Sa { template: Some(template), sa: None } => {
@@ -436,19 +500,34 @@ impl fmt::Display for Step<'_> {
             Self::Neighbour { port, next_hop, mac: None } => {
                 write!(f, "{next_hop} on {port} is not resolved yet")
             }
-            Self::Host { address, is_systems: true, .. } => {
-                write!(f, "the system has {address} too; what listens there is its to know")
-            }
-            Self::Host { address, protocol, is_systems: false } => {
-                let told = match protocol {
-                    Protocol::TCP => "a TCP reset",
-                    Protocol::UDP | Protocol::UDP_LITE => "port unreachable",
-                    _ => "protocol unreachable",
-                };
-                write!(f, "nobody listens on {address}; the sender is told: {told}")
-            }
+            Self::Host { address, delivery } => host(f, address, delivery),
             Self::Mss { most } => write!(f, "a SYN: its MSS becomes at most {most}"),
             Self::Verdict { decision, exit } => verdict(f, decision, exit.as_ref()),
+            Self::Parse(what) => write!(f, "{what}"),
+            Self::AsQuoted => f.write_str("judged by the packet that it quotes"),
+            Self::HopLimit(limit) => write!(f, "{limit}: it runs out here"),
+            Self::Size(size) => write!(f, "{size}"),
+            Self::Told(told) => write!(f, "{told}"),
+            Self::Generated { length, vrf } => {
+                write!(f, "{length} bytes of the gateway's own about it, vrf {vrf}")
+            }
+            Self::Wait(wait) => write!(f, "{wait}"),
+            Self::Opens(opened) => write!(f, "{opened}"),
+            Self::Copies(count) => write!(f, "{count} more by flows, which are not followed here"),
+        }
+    }
+}
+
+fn host(f: &mut fmt::Formatter<'_>, address: IpAddr, delivery: Delivery) -> fmt::Result {
+    match delivery {
+        Delivery::Echo => write!(f, "an echo request for {address}, which the gateway answers"),
+        Delivery::Ends(DropReason::LocalLeftToSystem) => {
+            write!(f, "the system has {address} too; what listens there is its to know")
+        }
+        Delivery::Ends(reason) => write!(f, "for {address}: {}", reason.meaning()),
+        Delivery::Refused(error) => {
+            let told = error.name(address.is_ipv6());
+            write!(f, "nobody listens on {address}; the sender is told: {told}")
         }
     }
 }
@@ -512,7 +591,7 @@ fn flow(
 }
 
 /// The ends of packets of a connection.
-struct Ends<'a>(&'a conntrack::Tuple);
+pub(crate) struct Ends<'a>(pub(crate) &'a conntrack::Tuple);
 
 impl fmt::Display for Ends<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -524,6 +603,28 @@ impl fmt::Display for Ends<'_> {
         let source = end(tuple.addresses.source(), tuple.source);
         let destination = end(tuple.addresses.destination(), tuple.destination);
         write!(f, "{} {source} > {destination}", tuple.protocol)
+    }
+}
+
+/// Why no policy of a VRF is asked, and what follows.
+fn without_policies(f: &mut fmt::Formatter<'_>, vrf: &Vrf, then: WithoutPolicies) -> fmt::Result {
+    let name = &vrf.name;
+    match then {
+        WithoutPolicies::Plain => f.write_str("the VRF has no policies; IPsec does not touch it"),
+        WithoutPolicies::NotAsked(direction) => {
+            let which = if direction == Direction::Out { "out" } else { "inbound" };
+            write!(f, "VRF {name} has no policies of its own; no {which} policy asked")
+        }
+        WithoutPolicies::Stays => write!(
+            f,
+            "VRF {name} is an IPsec gateway and has no policies; the packet does not cross its \
+            boundary"
+        ),
+        WithoutPolicies::Closed => write!(
+            f,
+            "VRF {name} is an IPsec gateway and has no policies; nothing crosses its boundary, as \
+            this packet would"
+        ),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use core::cell::RefCell;
 use core::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use conntrack::{CtState, Direction, Expectation, Handle, New, Reference, Segment};
@@ -25,11 +26,12 @@ pub(super) struct Wanted<'c> {
     mark: (u32, u32),
     label: (u128, u128),
     helper: u16,
+    class: u16,
     /// Whether what is expected is translated.
     has_nat: bool,
     /// As the first `ct(commit)` says, or a later one that says `twice`.
-    destination: Option<&'c NatNew>,
-    source: Option<&'c NatNew>,
+    destination: Option<&'c Arc<NatNew>>,
+    source: Option<&'c Arc<NatNew>>,
 }
 
 impl<'c> Wanted<'c> {
@@ -46,6 +48,7 @@ impl<'c> Wanted<'c> {
             mark: (0, 0),
             label: (0, 0),
             helper: 0,
+            class: 0,
             has_nat: false,
             destination: None,
             source: None,
@@ -57,6 +60,7 @@ impl<'c> Wanted<'c> {
             wanted.mark = (wanted.mark.0 & !bits | mark & bits, wanted.mark.1 | bits);
             wanted.label =
                 (wanted.label.0 & !label_bits | label & label_bits, wanted.label.1 | label_bits);
+            wanted.class = if commit.class == 0 { wanted.class } else { commit.class };
             wanted.has_nat |= commit.ct.nat.is_some();
             wanted.helper = commit.ct.alg.map_or(wanted.helper, |alg| 1 + alg as u16);
             let nat = commit.ct.nat.as_ref().filter(|nat| is_first || nat.twice);
@@ -112,12 +116,14 @@ fn make(wanted: &Wanted<'_>, tracked: &Tracked, instead_of: Option<Handle>) -> O
         mark: tracked.mark & !mark_bits | mark & mark_bits,
         label: tracked.label & !label_bits | label & label_bits,
         helper: wanted.helper,
+        class: wanted.class,
         hash: tracked.hash,
-        master: tracked.expected.map(|expected| expected.master.index),
+        master: tracked.expected.as_ref().map(|expected| expected.master.index),
         ..New::plain(wanted.zone, original)
     };
     let (destination, source) = (wanted.destination.cloned(), wanted.source.cloned());
-    let expected = tracked.expected.filter(|expected| wanted.has_nat && expected.is_translated());
+    let expected = tracked.expected.as_ref();
+    let expected = expected.filter(|expected| wanted.has_nat && expected.is_translated()).cloned();
     Some(Change::Make { new, destination, source, expected, instead_of, has_more: false })
 }
 
@@ -143,7 +149,8 @@ pub(super) struct Tracked {
     pub(super) is_translated: bool,
     pub(super) reference: Reference,
     pub(super) keep: bool,
-    pub(super) expected: Option<Expectation>,
+    /// Few are.
+    pub(super) expected: Option<Box<Expectation>>,
     /// Whether a `ct(commit)` has asked for it: only the first one's `nat` counts.
     is_committed: bool,
 }
@@ -369,7 +376,7 @@ impl<T> Tracking<'_, '_, T> {
             connection: found.connection,
             reference: found.reference,
             keep: found.keep,
-            expected: found.expected,
+            expected: found.expected.map(Box::new),
             // Of a new one, what its packet is.
             original: found.ct_state.contains(CtState::NEW).then_some(tuple),
             ..Tracked::invalid(zone, key, found.keep)

@@ -14,12 +14,56 @@ use crate::outputs::{Buffers, Outputs};
 use crate::stage::apply::{Applier, is_own};
 
 /// What the sender of a packet is told that is not sent on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum IcmpError {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IcmpError {
+    /// It was refused.
     Unreachable(Refusal),
+    /// Its TTL or hop limit ran out.
     HopLimit,
+    /// Its way takes no more than so many bytes.
     TooBig(u16),
+    /// The gateway does not understand its protocol.
     Protocol,
+}
+
+impl IcmpError {
+    /// In the words of RFC 792, RFC 4443 and RFC 9293.
+    pub const fn name(self, is_v6: bool) -> &'static str {
+        match (self, is_v6) {
+            (Self::Unreachable(Refusal::NoRoute), false) => "network unreachable",
+            (Self::Unreachable(Refusal::NoRoute), true) => "no route to destination",
+            (Self::Unreachable(Refusal::HostUnreachable), false) => "host unreachable",
+            (Self::Unreachable(Refusal::HostUnreachable), true) => "address unreachable",
+            (Self::Unreachable(Refusal::Prohibited), _) => {
+                "communication administratively prohibited"
+            }
+            (Self::Unreachable(Refusal::Port), _) => "port unreachable",
+            (Self::Unreachable(Refusal::TcpReset), _) => "a TCP reset",
+            (Self::HopLimit, _) => "time exceeded",
+            (Self::TooBig(_), false) => "fragmentation needed",
+            (Self::TooBig(_), true) => "packet too big",
+            (Self::Protocol, false) => "protocol unreachable",
+            (Self::Protocol, true) => "unrecognized next header",
+        }
+    }
+
+    /// Type and code of the message; none of a TCP reset.
+    pub fn kind_and_code(self, is_v6: bool) -> Option<(u8, u8)> {
+        match (self, is_v6) {
+            (Self::Unreachable(Refusal::TcpReset), _) => None,
+            (_, false) => Some(message_v4(self).kind_and_code()),
+            (_, true) => Some(message_v6(self, &Headers::NONE).kind_and_code()),
+        }
+    }
+
+    /// The MTU that the message names.
+    pub fn mtu(self, is_v6: bool) -> Option<u16> {
+        match self {
+            Self::TooBig(mtu) if is_v6 => Some(mtu.max(ipv6::MIN_MTU)),
+            Self::TooBig(mtu) => Some(mtu),
+            _ => None,
+        }
+    }
 }
 
 impl Applier<'_, '_> {
@@ -125,12 +169,7 @@ fn build(
     now: Time,
     buffers: &mut Buffers<'_>,
 ) -> Option<Packet> {
-    let (v4, v6) = (message_v4(error), message_v6(error, headers));
-    let may_answer = match headers.addresses {
-        Addresses::V4 { .. } => icmpv4::may_answer_with_error(headers),
-        Addresses::V6 { .. } => icmpv6::may_answer_with_error(v6, headers),
-    };
-    if !may_answer {
+    if !may_answer(error, headers) {
         return None;
     }
     if !limiter.allow(now, vrf, headers.addresses.source()) {
@@ -140,13 +179,37 @@ fn build(
     let source = source()?;
     let mut packet = buffers.new_packet(offending.port(), icmpv6::MAX_ERROR_PACKET)?;
     let room = packet.append(icmpv6::MAX_ERROR_PACKET).unwrap_or_default();
-    let length = match source {
-        IpAddr::V4(source) => icmpv4::write_error_packet(v4, source, offending.bytes(), room),
-        IpAddr::V6(source) => icmpv6::write_error_packet(v6, source, offending.bytes(), room),
-    };
-    packet.truncate(length.unwrap_or(0));
+    let length = write(error, headers, source, offending.bytes(), room);
+    packet.truncate(length);
     buffers.statistics.icmp_errors.add(1);
     Some(packet)
+}
+
+/// Whether a packet may be answered with an error.
+pub(crate) fn may_answer(error: IcmpError, headers: &Headers) -> bool {
+    match headers.addresses {
+        Addresses::V4 { .. } => icmpv4::may_answer_with_error(headers),
+        Addresses::V6 { .. } => icmpv6::may_answer_with_error(message_v6(error, headers), headers),
+    }
+}
+
+/// Writes an error packet from `source` about `offending`. Returns its length.
+pub(crate) fn write(
+    error: IcmpError,
+    headers: &Headers,
+    source: IpAddr,
+    offending: &[u8],
+    room: &mut [u8],
+) -> usize {
+    let length = match source {
+        IpAddr::V4(source) => {
+            icmpv4::write_error_packet(message_v4(error), source, offending, room)
+        }
+        IpAddr::V6(source) => {
+            icmpv6::write_error_packet(message_v6(error, headers), source, offending, room)
+        }
+    };
+    length.unwrap_or(0)
 }
 
 /// A reset of the connection that a packet belongs to, if it may be answered so and the rate limit

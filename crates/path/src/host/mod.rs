@@ -1,10 +1,12 @@
 //! The gateway as a host on its links: ARP, neighbour discovery, echo, and ICMP errors.
 
 pub(crate) mod arp;
-mod echo;
+pub(crate) mod echo;
 pub(crate) mod errors;
 pub(crate) mod nd;
 pub(crate) mod resolve;
+
+use std::net::IpAddr;
 
 use packet::{DropReason, Packet};
 use wire::{FlowKey, Origin, Protocol, Upper, icmpv4, icmpv6};
@@ -25,49 +27,57 @@ pub(crate) fn deliver(
     known: &Known,
     queues: &mut Queues,
 ) {
-    match (known.key.protocol, known.key.upper) {
-        (Protocol::ICMP, Upper::Icmp { kind: icmpv4::ECHO_REQUEST, .. })
-        | (Protocol::ICMPV6, Upper::Icmp { kind: icmpv6::ECHO_REQUEST, .. }) => {
-            echo::reply(applier, packet, known, queues);
-        }
-        (Protocol::ICMP | Protocol::ICMPV6, Upper::Spi(_)) => {
-            applier.end::<true>(packet, known, DropReason::LocalEspError);
-        }
-        (Protocol::ICMP | Protocol::ICMPV6, _) => {
-            applier.end::<true>(packet, known, DropReason::LocalIcmp);
-        }
-        (Protocol::UDP, Upper::Ports { destination, .. }) if IKE.contains(&destination) => {
-            applier.end::<true>(packet, known, DropReason::LocalIke);
-        }
-        _ if is_left_to_system(applier, known) => {
-            applier.end::<true>(packet, known, DropReason::LocalLeftToSystem);
-        }
-        // RFC 9293 section 3.10.7.1.
-        (Protocol::TCP, _) => {
-            applier.tell_sender(&packet, known, IcmpError::Unreachable(Refusal::TcpReset), queues);
-            applier.end::<true>(packet, known, DropReason::LocalNoListener);
-        }
-        // RFC 1122 section 4.1.3.1.
-        (Protocol::UDP | Protocol::UDP_LITE, _) => {
-            applier.tell_sender(&packet, known, IcmpError::Unreachable(Refusal::Port), queues);
-            applier.end::<true>(packet, known, DropReason::LocalNoListener);
-        }
-        _ => {
-            applier.tell_sender(&packet, known, IcmpError::Protocol, queues);
+    let objects = applier.neighbours.outputs.objects;
+    match delivery(&known.key, |address| objects.is_systems(address)) {
+        Delivery::Echo => echo::reply(applier, packet, known, queues),
+        Delivery::Ends(reason) => applier.end::<true>(packet, known, reason),
+        Delivery::Refused(error) => {
+            applier.tell_sender(&packet, known, error, queues);
             applier.end::<true>(packet, known, DropReason::LocalNoListener);
         }
     }
 }
 
-/// Whether somebody may listen at the system's own stack, which has the address and the packet too. It
-/// does not have what was decrypted.
-fn is_left_to_system(applier: &Applier<'_, '_>, known: &Known) -> bool {
-    matches!(known.key.origin, Origin::Port(_))
-        && applier.neighbours.outputs.objects.is_systems(known.key.addresses.destination())
+/// What becomes of a packet for the gateway itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// An echo request, which is answered.
+    Echo,
+    /// It ends here, in silence.
+    Ends(DropReason),
+    /// Nobody listens, and the sender is told.
+    Refused(IcmpError),
+}
+
+/// What becomes of a whole packet for the gateway itself. `is_systems` says of an address whether
+/// the system's own stack has it, and the packet, too: somebody may listen there. It does not have
+/// what was decrypted.
+pub(crate) fn delivery(key: &FlowKey, is_systems: impl FnOnce(IpAddr) -> bool) -> Delivery {
+    match (key.protocol, key.upper) {
+        (Protocol::ICMP, Upper::Icmp { kind: icmpv4::ECHO_REQUEST, .. })
+        | (Protocol::ICMPV6, Upper::Icmp { kind: icmpv6::ECHO_REQUEST, .. }) => Delivery::Echo,
+        (Protocol::ICMP | Protocol::ICMPV6, Upper::Spi(_)) => {
+            Delivery::Ends(DropReason::LocalEspError)
+        }
+        (Protocol::ICMP | Protocol::ICMPV6, _) => Delivery::Ends(DropReason::LocalIcmp),
+        (Protocol::UDP, Upper::Ports { destination, .. }) if IKE.contains(&destination) => {
+            Delivery::Ends(DropReason::LocalIke)
+        }
+        _ if matches!(key.origin, Origin::Port(_)) && is_systems(key.addresses.destination()) => {
+            Delivery::Ends(DropReason::LocalLeftToSystem)
+        }
+        // RFC 9293 section 3.10.7.1.
+        (Protocol::TCP, _) => Delivery::Refused(IcmpError::Unreachable(Refusal::TcpReset)),
+        // RFC 1122 section 4.1.3.1.
+        (Protocol::UDP | Protocol::UDP_LITE, _) => {
+            Delivery::Refused(IcmpError::Unreachable(Refusal::Port))
+        }
+        _ => Delivery::Refused(IcmpError::Protocol),
+    }
 }
 
 /// How the gateway's own answer to a packet of the flow `key` enters the stages.
-fn answer_to(key: &FlowKey) -> Arrival {
+pub(crate) fn answer_to(key: &FlowKey) -> Arrival {
     let origin = match key.origin {
         Origin::Port(_) | Origin::Host | Origin::HostError(_) => Origin::Host,
         Origin::Sa(_) | Origin::HostProtected => Origin::HostProtected,
@@ -76,7 +86,7 @@ fn answer_to(key: &FlowKey) -> Arrival {
 }
 
 /// How the gateway's own ICMP error about a packet of the flow `key` enters the stages.
-fn error_about(key: &FlowKey) -> Arrival {
+pub(crate) fn error_about(key: &FlowKey) -> Arrival {
     let Arrival { vrf, origin, .. } = answer_to(key);
     let origin = match key.origin {
         Origin::Port(port) => Origin::HostError(port),

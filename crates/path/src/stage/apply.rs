@@ -245,7 +245,7 @@ fn hand_over(
             core::mem::swap(outgoing, packets);
             // There is always room for the next packet.
             if outgoing.is_full() {
-                outputs.transmit(queue);
+                outputs.transmit_full(queue);
             }
         }
         _ => packets.drain(..count).for_each(|packet| outputs.send(packet, queue)),
@@ -449,12 +449,12 @@ impl Applier<'_, '_> {
         }
         self.tap_ingress(packet.bytes(), known);
         let (mut packet, mut known) = (packet, *known);
-        // What goes through the stages again is copied then.
+        // What goes through the stages again is copied and written then.
         let goes_again = known.decision.verdict() == Verdict::Reassemble || is_judged_again(&known);
         if known.decision.is_copied() && !goes_again {
             self.copies(number, &mut packet, &known, queues);
         }
-        if let Some(rewrite) = self.extensions.get(number).rewrite {
+        if let Some(rewrite) = self.extensions.get(number).rewrite.filter(|_| !goes_again) {
             connections::write_fields(&mut packet, &mut known, &rewrite);
         }
         self.handle::<true>(packet, &known, limit, queues);
@@ -832,7 +832,7 @@ pub(crate) struct Way {
 
 /// Whether it is an ICMP error that no policy lets pass as itself: it is judged as an answer to the
 /// packet that it is about.
-fn is_judged_again(known: &Known) -> bool {
+pub(crate) fn is_judged_again(known: &Known) -> bool {
     let is_refused = matches!(
         known.decision.verdict(),
         Verdict::Drop(DropReason::PolicyNoMatch | DropReason::PolicyWrongSelector)
@@ -850,6 +850,6 @@ pub(crate) fn is_own(origin: Origin) -> bool {
     matches!(origin, Origin::Host | Origin::HostError(_) | Origin::HostProtected)
 }
 
-fn is_source_routed(packet: &[u8]) -> bool {
+pub(crate) fn is_source_routed(packet: &[u8]) -> bool {
     ipv4::source_routed(packet) || ipv6::source_routed(packet)
 }

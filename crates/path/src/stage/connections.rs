@@ -5,6 +5,7 @@
 //! decision asks of connections is done here too, so that the next packet finds it.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use conntrack::nat::NotLent;
@@ -268,7 +269,7 @@ impl Confirming<'_, '_> {
     fn make(
         &mut self,
         new: &New,
-        [destination, source]: &[Option<NatNew>; 2],
+        [destination, source]: &[Option<Arc<NatNew>>; 2],
         (packet, length): (&Seen, u32),
         connections: &Connections,
     ) -> Result<Handle, NotMade> {
@@ -367,7 +368,11 @@ fn is_refused_behind(decision: &Decision) -> bool {
 }
 
 /// Whether apply drops a packet since its hop limit ends here.
-fn has_ended_hops(decision: &Decision, extension: Option<&Extension>, facts: Facts) -> bool {
+pub(crate) fn has_ended_hops(
+    decision: &Decision,
+    extension: Option<&Extension>,
+    facts: Facts,
+) -> bool {
     if !matches!(decision.verdict(), Verdict::Forward(_) | Verdict::Protect(..)) {
         return false;
     }
@@ -572,7 +577,19 @@ pub(crate) fn translate_whole(packet: &mut Packet, record: &Record, objects: Obj
         };
         objects.connections()?.translation(handle, direction)
     };
-    let upper = usize::from(record.facts.upper_offset());
+    let (upper, reference) =
+        (usize::from(record.facts.upper_offset()), record.decision.reference());
+    let protocol = (!record.facts.is(Facts::V6)).then_some(Protocol((record.key[1] >> 8) as u8));
+    let usual = match protocol {
+        Some(Protocol::TCP) => Some(true),
+        Some(Protocol::UDP) => Some(false),
+        _ => None,
+    };
+    if let (Some(is_tcp), Some(connections)) = (usual, objects.connections())
+        && connections.translate_usual(reference, packet.bytes_mut(), upper, is_tcp)
+    {
+        return true;
+    }
     translation().is_some_and(|it| it.apply(packet.bytes_mut(), upper, true).is_ok())
 }
 

@@ -4,7 +4,7 @@ pub(crate) mod apply;
 pub(crate) mod connections;
 mod helper;
 pub(crate) mod open;
-mod oversize;
+pub(crate) mod oversize;
 pub(crate) mod parse;
 pub(crate) mod queue;
 pub(crate) mod receive;

@@ -14,12 +14,48 @@ use crate::host::errors::IcmpError;
 use crate::outputs::Buffers;
 use crate::stage::apply::{Applier, Way};
 
+/// How a packet leaves that may be larger than its way allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// Whole.
+    Whole,
+    /// In fragments of at most so many bytes, which are encrypted one by one.
+    Cut(u16),
+    /// Encrypted whole, and the ESP packet is cut.
+    CutOutside,
+    /// Not at all: the sender is told.
+    TooBig,
+}
+
+impl Fit {
+    /// Of a packet whose way takes `limit` bytes, before it is encrypted if it `is_protected`.
+    ///
+    /// IPv4 without DF, and what the gateway sends itself, is cut before it is encrypted, so that no
+    /// ESP packet needs reassembly before it can be decrypted (RFC 4301 section 8.1), with one
+    /// exception: IPv6 packets that every link must carry, and the tunnel does not, are encrypted
+    /// whole (RFC 2473 section 7.1). What came in fragments leaves in none that are longer.
+    pub(crate) fn of(known: &Known, limit: u16, is_protected: bool) -> Self {
+        let is_own = known.facts.is(Facts::OWN);
+        let length = known.facts.total_length();
+        let must_pass = known.is_v6() && length <= ipv6::MIN_MTU;
+        let was_cut = known.facts.is(DEFRAGMENTED);
+        let may_cut = !known.inner.dont_fragment || (known.is_v6() && (is_own || was_cut));
+        let most = match was_cut && may_cut {
+            true => limit.min(longest_fragment(known.facts)),
+            false => limit,
+        };
+        match length <= most {
+            true => Self::Whole,
+            false if must_pass && !is_own && is_protected && length <= limit => Self::Whole,
+            false if must_pass && !is_own && is_protected => Self::CutOutside,
+            false if may_cut => Self::Cut(most),
+            false => Self::TooBig,
+        }
+    }
+}
+
 impl Applier<'_, '_> {
-    /// A packet that is larger than its way allows, or came in fragments. IPv4 without DF, and what
-    /// the gateway sends itself, is cut before it is encrypted, so that no ESP packet needs reassembly
-    /// before it can be decrypted (RFC 4301 section 8.1), with one exception: IPv6 packets that every
-    /// link must carry, and the tunnel does not, are encrypted whole (RFC 2473 section 7.1). What came
-    /// in fragments leaves in none that are longer.
+    /// A packet that is larger than its way allows, or came in fragments.
     #[cold]
     pub(crate) fn oversize(
         &mut self,
@@ -28,17 +64,8 @@ impl Applier<'_, '_> {
         way: Way,
         queues: &mut Queues,
     ) {
-        let is_own = known.facts.is(Facts::OWN);
-        let length = known.facts.total_length();
-        let must_pass = known.is_v6() && length <= ipv6::MIN_MTU;
-        let was_cut = known.facts.is(DEFRAGMENTED);
-        let may_cut = !known.inner.dont_fragment || (known.is_v6() && (is_own || was_cut));
-        let limit = match was_cut && may_cut {
-            true => way.limit.min(longest_fragment(known.facts)),
-            false => way.limit,
-        };
-        let passes_whole = length <= limit || must_pass && !is_own && way.slot.is_some();
-        if !passes_whole && !may_cut {
+        let fit = Fit::of(known, way.limit, way.slot.is_some());
+        if fit == Fit::TooBig {
             self.tell_sender(&packet, known, IcmpError::TooBig(way.limit), queues);
             return self.end::<true>(packet, known, DropReason::TooBig);
         }
@@ -46,9 +73,9 @@ impl Applier<'_, '_> {
             Ok(packet) => packet,
             Err(packet) => return self.end::<true>(packet, known, DropReason::ConnectionGone),
         };
-        if passes_whole {
+        let Fit::Cut(limit) = fit else {
             return self.leave::<true>(packet, known, way, queues);
-        }
+        };
         let uncut = self.cut(packet, limit, |applier, part| {
             applier.leave::<true>(part, known, way, queues);
         });

@@ -616,35 +616,14 @@ impl<'n> Parser<'_, 'n> {
         }
         match origin {
             _ if source.arrival.as_quoted => {
-                self.judge_as_quoted(packet.bytes(), &mut headers, vrf);
+                judge_as_quoted(self.locality, packet.bytes(), &mut headers, vrf);
             }
-            Origin::Port(port) => self.note_own_esp(packet.bytes(), &mut headers, (vrf, port)),
+            Origin::Port(port) => {
+                note_own_esp(self.locality, packet.bytes(), &mut headers, (vrf, port));
+            }
             _ => {}
         }
         Some((packet, headers))
-    }
-
-    /// Makes the headers by which an ICMP error is judged those of an answer to the packet that it
-    /// is about. What is for the gateway itself stays what it is.
-    fn judge_as_quoted(&self, packet: &[u8], headers: &mut Headers, vrf: VrfId) {
-        let destination = headers.addresses.destination();
-        if let Some((addresses, protocol, upper)) = wire::quoted::reversed(packet, headers)
-            && !self.locality.is_of_vrf(vrf, destination)
-        {
-            (headers.addresses, headers.protocol, headers.upper) = (addresses, protocol, upper);
-        }
-    }
-
-    /// Makes the SPI of an ICMP error for us about an ESP packet that we have sent a part of its
-    /// key: what a router on the tunnel's way says of it is asked no policy. What quotes anything
-    /// else stays what it is.
-    fn note_own_esp(&self, packet: &[u8], headers: &mut Headers, (vrf, port): (VrfId, PortId)) {
-        if let Some((reversed, spi)) = wire::quoted::esp(packet, headers)
-            && self.locality.is_local(vrf, port, headers.addresses.destination())
-            && self.locality.sends_esp(vrf, &reversed, spi)
-        {
-            headers.upper = Upper::Spi(spi);
-        }
     }
 
     /// Gives later fragments the ports and TCP flags of their datagram's first, in VRFs whose
@@ -689,8 +668,41 @@ impl<'n> Parser<'_, 'n> {
     }
 }
 
+/// Makes the headers by which an ICMP error is judged those of an answer to the packet that it is
+/// about. What is for the gateway itself stays what it is.
+pub(crate) fn judge_as_quoted(
+    locality: Locality<'_>,
+    packet: &[u8],
+    headers: &mut Headers,
+    vrf: VrfId,
+) {
+    let destination = headers.addresses.destination();
+    if let Some((addresses, protocol, upper)) = wire::quoted::reversed(packet, headers)
+        && !locality.is_of_vrf(vrf, destination)
+    {
+        (headers.addresses, headers.protocol, headers.upper) = (addresses, protocol, upper);
+    }
+}
+
+/// Makes the SPI of an ICMP error for us about an ESP packet that we have sent a part of its key:
+/// what a router on the tunnel's way says of it is asked no policy. What quotes anything else stays
+/// what it is.
+pub(crate) fn note_own_esp(
+    locality: Locality<'_>,
+    packet: &[u8],
+    headers: &mut Headers,
+    (vrf, port): (VrfId, PortId),
+) {
+    if let Some((reversed, spi)) = wire::quoted::esp(packet, headers)
+        && locality.is_local(vrf, port, headers.addresses.destination())
+        && locality.sends_esp(vrf, &reversed, spi)
+    {
+        headers.upper = Upper::Spi(spi);
+    }
+}
+
 /// Router and neighbour solicitations, advertisements and redirects (RFC 4861 section 4).
-fn is_neighbour_discovery(headers: &Headers) -> bool {
+pub(crate) fn is_neighbour_discovery(headers: &Headers) -> bool {
     headers.protocol == Protocol::ICMPV6
         && matches!(headers.upper, Upper::Icmp { kind: 133..=137, .. })
 }

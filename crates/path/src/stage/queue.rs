@@ -188,11 +188,12 @@ pub(crate) fn exchange(outputs: &mut Outputs<'_>) -> usize {
     })
 }
 
-/// Sends what may leave now.
-pub(crate) fn send(outputs: &mut Outputs<'_>) {
-    let Some(owner) = &outputs.queueing.owner else { return };
-    if !owner.ready.is_empty() || !owner.waiting.is_empty() || !owner.touched.is_empty() {
-        with_owner(outputs, Owner::send);
+/// Sends what may leave now. Returns how many frames have left a discipline.
+pub(crate) fn send(outputs: &mut Outputs<'_>) -> usize {
+    let Some(owner) = &outputs.queueing.owner else { return 0 };
+    match owner.ready.is_empty() && owner.waiting.is_empty() && owner.touched.is_empty() {
+        true => 0,
+        false => with_owner(outputs, Owner::send),
     }
 }
 
@@ -460,8 +461,8 @@ impl Owner {
         }
     }
 
-    fn send(&mut self, outputs: &mut Outputs<'_>) {
-        let now = outputs.now;
+    fn send(&mut self, outputs: &mut Outputs<'_>) -> usize {
+        let (now, mut left) = (outputs.now, 0);
         while let Some(Reverse((time, number))) = self.waiting.peek().copied()
             && time <= now.0
         {
@@ -469,18 +470,19 @@ impl Owner {
             self.ready.push_back(number);
         }
         while let Some(number) = self.ready.pop_front() {
-            self.send_of(number, outputs);
+            left += self.send_of(number, outputs);
         }
         for number in self.touched.drain(..) {
             let place = &mut self.places[number as usize];
             place.is_touched = false;
             place.write_counters();
         }
+        left
     }
 
-    /// Sends what may leave one discipline: to the next one, or to its port.
-    fn send_of(&mut self, number: u32, outputs: &mut Outputs<'_>) {
-        let now = outputs.now;
+    /// Sends what may leave one discipline: to the next one, or to its port. Returns how many frames.
+    fn send_of(&mut self, number: u32, outputs: &mut Outputs<'_>) -> usize {
+        let (now, mut left) = (outputs.now, 0);
         loop {
             let Self { places, slots, held, held_large, .. } = self;
             let place = &mut places[number as usize];
@@ -498,12 +500,14 @@ impl Owner {
             *held_large -= usize::from(item.packet.is_large());
             let stage = Stage::behind(place.device, item.port, outputs.objects);
             self.pass(item, stage, outputs);
+            left += 1;
         }
         let place = &mut self.places[number as usize];
         match place.discipline.next() {
             Next::Empty => place.is_listed = false,
             Next::At(time) => self.waiting.push(Reverse((time, number))),
         }
+        left
     }
 }
 

@@ -118,13 +118,13 @@ impl<'a> Stages<'a> {
                 continue;
             }
             if !frames.is_empty() {
-                self.frames(frames, port);
+                self.frames(frames, port, &mut ());
             }
             frames.push(packet);
             self.frame_with_trace(frames, port, wanted);
         }
         if !frames.is_empty() {
-            self.frames(frames, port);
+            self.frames(frames, port, &mut ());
         }
     }
 
@@ -146,14 +146,15 @@ impl<'a> Stages<'a> {
                 }
             }
             self.neighbours.outputs.buffers.follower.begin();
-            self.decide();
+            self.decide(&mut ());
+            self.confirm(&mut ());
             for (seen, record) in seen.iter_mut().zip(self.batch.records.iter()) {
                 seen.decision = record.decision;
             }
             let decided = self.marks();
-            self.apply();
-            self.seal();
-            self.open();
+            self.apply(&mut ());
+            self.seal(&mut ());
+            self.open(&mut ());
             let applied = self.marks();
             passes.push(Pass {
                 seen,
@@ -168,7 +169,7 @@ impl<'a> Stages<'a> {
                 break;
             }
             before = applied;
-            self.parse(depth);
+            self.parse(depth, &mut ());
         }
         let is_told = wanted != 0 && self.tell(wanted, &port.spec.name, length, &passes);
         if !is_told {

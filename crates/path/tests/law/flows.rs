@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
-use conntrack::{Connections, CtState, Settings};
+use conntrack::{ClassLimits, Connections, CtState, Settings};
 use packet::Time;
 use pipeline::{
-    Action, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline, SetWord, Zone,
+    Action, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Number, Owner, Pipeline,
+    SetWord, Zone,
 };
 use types::RejectWith;
 use wire::{IpRange, PortId, VrfId};
 
 /// How many kinds of flows a VRF may have, with none.
-pub(crate) const KINDS: usize = 17;
+pub(crate) const KINDS: usize = 18;
+/// Flows whose connections count for a class, as only those of `[firewall]` do.
+const WITH_LIMITS: usize = 17;
 
 /// So few that they do not suffice.
 const CONNECTIONS: u32 = 5;
@@ -25,7 +28,9 @@ const REL: CtState = CtState(CtState::REL.0 | TRK.0);
 pub(crate) fn connections() -> Arc<Connections> {
     let settings =
         Settings { connections: CONNECTIONS, ipv6_connections: CONNECTIONS, ..Settings::default() };
-    Arc::new(Connections::new(&settings, [1, 2], Time(1_000_000_000)).unwrap())
+    let table = Connections::new(&settings, [1, 2], Time(1_000_000_000)).unwrap();
+    table.limit_classes([(1, ClassLimits { connections: 2, source: 1 })]);
+    Arc::new(table)
 }
 
 /// The flows of VRFs with these kinds; `ports` are two of each VRF.
@@ -34,7 +39,8 @@ pub(crate) fn pipeline(kinds: &[(VrfId, usize, [PortId; 2])]) -> Pipeline {
     for &(vrf, kind, ports) in kinds {
         for flow in flows(vrf, kind, ports) {
             let change = Change::Add { flow, check_overlap: false };
-            pipeline.apply(change, Owner::User).unwrap();
+            let owner = if kind == WITH_LIMITS { Owner::Firewall } else { Owner::User };
+            pipeline.apply(change, owner).unwrap();
         }
     }
     pipeline
@@ -72,6 +78,7 @@ const CT: Ct = Ct {
     nat: None,
     exec: Vec::new(),
     alg: None,
+    limit: None,
 };
 
 fn commit() -> Ct {
@@ -84,7 +91,7 @@ fn to_table_1(nat: Option<NatSpec>) -> Action {
 
 /// To a table, tracked in a second zone.
 fn to_zone_9(table: u8) -> Action {
-    let (zone, nat) = (Zone::Number(9), Some(NatSpec::default()));
+    let (zone, nat) = (Zone::Number(Number::This(9)), Some(NatSpec::default()));
     ct(Ct { table: Some(table), zone, nat, ..CT })
 }
 
@@ -92,7 +99,7 @@ fn to_zone_9(table: u8) -> Action {
 fn mark(zone: u16, mark: u128) -> Ct {
     let (field, bits) = (Field::CtMark, 0xffff_ffff);
     let exec = vec![Action::Set { word: SetWord::SetField, field, value: mark, mask: bits }];
-    Ct { zone: Zone::Number(zone), exec, ..commit() }
+    Ct { zone: Zone::Number(Number::This(zone)), exec, ..commit() }
 }
 
 fn nat(end: NatEnd, addresses: &str, ports: Option<(u16, u16)>) -> Option<NatSpec> {
@@ -100,7 +107,7 @@ fn nat(end: NatEnd, addresses: &str, ports: Option<(u16, u16)>) -> Option<NatSpe
     let (addresses, choice, blocks) = (Some(addresses), None, None);
     let (persistent, endpoint_independent) = (false, false);
     let new = NatNew { end, addresses, ports, choice, persistent, endpoint_independent, blocks };
-    Some(NatSpec { new: Some(new), twice: true })
+    Some(NatSpec { new: Some(Arc::new(new)), twice: true })
 }
 
 fn set(field: Field, value: u128) -> Action {
@@ -285,14 +292,14 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
                 &[has(NEW), (Field::CtZone, 9, 0xffff), (Field::DlType, 0x800, 0xffff)],
                 &[
                     ct(Ct {
-                        zone: Zone::Number(9),
+                        zone: Zone::Number(Number::This(9)),
                         nat: nat(NatEnd::Source, "10.2.0.1", Some((3000, 3002))),
                         ..commit()
                     }),
                     NORMAL,
                 ],
             ),
-            flow(2, 1, &[], &[ct(Ct { zone: Zone::Number(9), ..commit() }), NORMAL]),
+            flow(2, 1, &[], &[ct(Ct { zone: Zone::Number(Number::This(9)), ..commit() }), NORMAL]),
         ],
         // In two zones as frames, of which one has marks.
         13 => vec![
@@ -304,7 +311,7 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
         ],
         // In more zones than a packet may have.
         14 => {
-            let zone = |zone| ct(Ct { zone: Zone::Number(zone), ..commit() });
+            let zone = |zone| ct(Ct { zone: Zone::Number(Number::This(zone)), ..commit() });
             let mut actions: Vec<Action> = (0..5).map(zone).collect();
             actions.push(NORMAL);
             vec![flow(0, 10, &[by(a)], &actions), flow(0, 1, &[], &[NORMAL])]
@@ -340,9 +347,26 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
             flow(0, 1, &[], &[NORMAL, Action::InPort]),
             flow(1, 1, &[], &[Action::InPort, NORMAL]),
         ],
+        // What begins on either side counts for a class, whose limits are soon reached.
+        WITH_LIMITS => vec![
+            flow(0, 10, &[untracked()], &[to_table_1(None)]),
+            flow(
+                1,
+                10,
+                &[has(NEW)],
+                &[ct(Ct { limit: Some(Number::This(1)), ..commit() }), NORMAL],
+            ),
+            flow(1, 10, &[has(EST)], &[NORMAL]),
+            flow(1, 5, &[has(REL)], &[NORMAL]),
+        ],
         // A second zone for what no more is asked of, and two outputs.
         _ => vec![
-            flow(0, 10, &[by(a)], &[ct(Ct { zone: Zone::Number(9), ..CT }), to_table_1(None)]),
+            flow(
+                0,
+                10,
+                &[by(a)],
+                &[ct(Ct { zone: Zone::Number(Number::This(9)), ..CT }), to_table_1(None)],
+            ),
             flow(0, 9, &[by(b)], &[Action::Output(a), NORMAL]),
             flow(1, 1, &[], &[NORMAL]),
         ],

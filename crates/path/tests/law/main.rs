@@ -10,6 +10,7 @@ mod cases;
 mod clock;
 #[path = "../fixture/mod.rs"]
 mod fixture;
+mod foretold;
 mod packets;
 mod twin;
 mod world;
@@ -199,8 +200,9 @@ fn everything_is_as_without_a_cache_while_the_worker_changes_its_mind() {
     for (number, (name, _)) in twins.iter().enumerate() {
         let (hits, bypassed): (Vec<u64>, Vec<u64>) =
             looked.iter().map(|phase| phase[number]).unzip();
-        assert!(hits[1] > 0 && bypassed[1] == 0, "{name}: {looked:?}");
-        assert!(bypassed[3] > 0, "{name}: {looked:?}");
+        // A short batch has it look at what decisions cost without the cache, for a window.
+        assert!(hits[1] > 0 && bypassed[1] <= 2 * 16_384, "{name}: {looked:?}");
+        assert!(bypassed[3] > 2 * bypassed[1], "{name}: {looked:?}");
         // At least the samples.
         assert!(hits[3] > hits[2], "{name}: {looked:?}");
     }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use flow::CacheSettings;
 use io::memory::{self, MemoryHandle, MemoryOptions};
 use packet::{DropReason, Time};
-use path::{Worker, WorkerSettings};
+use path::{Arriving, Fate, Worker, WorkerSettings};
 use tables::{Event, LookupEngine, NextHopId, Publisher, Tables};
-use wire::{Mac, PortId};
+use wire::{Mac, Origin, PacketFields, PortId};
 
 use crate::clock;
 use crate::fixture::frame;
@@ -182,6 +182,20 @@ impl Twin {
         seen.held = self.worker.held();
     }
 
+    /// What would become of a packet that comes by a port which is there and up.
+    pub(crate) fn foretell(
+        &self,
+        port: PortId,
+        packet: &[u8],
+        trace: &mut impl path::Trace,
+    ) -> Option<Fate> {
+        let tables = self.publisher.current();
+        let vrf = tables.port(port).filter(|port| port.spec.up)?.spec.vrf;
+        let (origin, said) = (Origin::Port(port), PacketFields::ALL);
+        let arriving = Arriving { vrf, origin, packet, said, now: self.now };
+        Some(path::foretell(&arriving, &tables, trace))
+    }
+
     pub(crate) fn audit(&self) -> u64 {
         let statistics = self.worker.statistics();
         let (mut total, mut decided) = (0, 0);
@@ -214,6 +228,21 @@ impl Seen {
     /// What left, by port, in order.
     pub(crate) fn frames(&self) -> &[Vec<Vec<u8>>] {
         &self.frames
+    }
+
+    /// What was dropped ever, by reason.
+    pub(crate) fn drops(&self) -> &[(DropReason, u64)] {
+        &self.drops
+    }
+
+    /// What was counted ever.
+    pub(crate) fn statistics(&self) -> &[u64] {
+        &self.statistics
+    }
+
+    /// What waits.
+    pub(crate) fn held(&self) -> usize {
+        self.held
     }
 
     /// Where two gateways differ, with the packets in hex left out.

@@ -283,6 +283,8 @@ mod tests {
             "icmp_code",
             // Refused, with what to do instead.
             "timeout",
+            // Of flows that [firewall] makes.
+            "limit",
         ];
         let sources = [
             include_str!("actions.rs"),

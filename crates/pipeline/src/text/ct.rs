@@ -1,11 +1,12 @@
 //! Reads `ct`.
 
 use core::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use conntrack::CtState;
 use types::IpRange;
 
-use crate::ct::{Alg, Ct, NatBlocks, NatEnd, NatNew, NatSpec, PortChoice, Zone};
+use crate::ct::{Alg, Ct, NatBlocks, NatEnd, NatNew, NatSpec, Number, PortChoice, Zone};
 use crate::field::{Access, Field};
 use crate::fields::{IPV4, IPV6};
 use crate::flow::Flow;
@@ -24,6 +25,7 @@ pub(crate) fn parse<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> 
         nat: None,
         exec: Vec::new(),
         alg: None,
+        limit: None,
     };
     let (dl_type, _) = context.matches.get(Field::DlType);
     if !matches!(dl_type as u16, IPV4 | IPV6) {
@@ -45,7 +47,15 @@ pub(crate) fn parse<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> 
                 commits = commits.or(Some(argument.key));
             }
             "table" => ct.table = Some(table(argument.value("table=TABLE")?)?),
-            "zone" => ct.zone = zone(&argument, context)?,
+            "zone" => {
+                let text = argument.value("zone=NUMBER or zone=FIELD[FIRST..LAST]")?;
+                ct.zone = Zone::Number(number(text, "zone", context)?);
+            }
+            "limit" => {
+                let text = argument.value("limit=CLASS or limit=FIELD[FIRST..LAST]")?;
+                ct.limit = Some(number(text, "class", context)?);
+                commits = commits.or(Some(argument.key));
+            }
             "nat" => {
                 let spec = nat(&argument, dl_type as u16)?;
                 if spec.new.is_some() {
@@ -63,7 +73,7 @@ pub(crate) fn parse<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> 
             }
             key => {
                 return Err(wrong(key, format!("ct has no argument `{}`", short(key)))
-                    .right("expected commit, force, table, zone, nat, exec or alg"));
+                    .right("expected commit, force, table, zone, nat, exec, alg or limit"));
             }
         }
     }
@@ -81,18 +91,18 @@ pub(crate) fn parse<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> 
     }
 }
 
-fn zone<'t, N: Names>(argument: &Pair<'t>, context: &Context<'_, N>) -> Result<'t, Zone> {
-    let text = argument.value("zone=NUMBER or zone=FIELD[FIRST..LAST]")?;
+/// A number of 16 bits, or the bits of a field that say it.
+fn number<'t, N: Names>(text: &'t str, what: &str, context: &Context<'_, N>) -> Result<'t, Number> {
     if text.starts_with(|c: char| c.is_ascii_digit()) {
-        return number_of_16_bits(text).map(Zone::Number);
+        return number_of_16_bits(text).map(Number::This);
     }
     let part = matches::subfield(text)?;
     if part.bits != 16 {
-        return Err(wrong(text, format!("a zone has 16 bits, not {}", part.bits))
+        return Err(wrong(text, format!("a {what} has 16 bits, not {}", part.bits))
             .right("as in NXM_NX_REG0[0..15]"));
     }
     match context.matches.has(part.field.needs()) {
-        true => Ok(Zone::Field(part)),
+        true => Ok(Number::Field(part)),
         false => Err(wrong(text, format!("`{}` needs the protocol to be matched", short(text)))
             .right(format!("add {} to the match", matches::what(part.field.needs())))),
     }
@@ -255,7 +265,7 @@ fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
     if let (Some(NatNew { addresses: None, .. }), Some(key)) = (&new, last) {
         return Err(wrong(key, format!("`{key}` needs an address")).right("src=ADDRESS"));
     }
-    Ok(NatSpec { new, twice })
+    Ok(NatSpec { new: new.map(Arc::new), twice })
 }
 
 /// `ADDRESS[-ADDRESS][:PORT[-PORT]]`; an IPv6 address with ports is in brackets.

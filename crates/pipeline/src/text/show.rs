@@ -6,7 +6,7 @@ use core::net::IpAddr;
 use types::{IpRange, RejectWith};
 
 use crate::action::{Action, SetWord};
-use crate::ct::{Alg, Ct, NatBlocks, NatEnd, NatNew, NatSpec, PortChoice, Zone};
+use crate::ct::{Alg, Ct, NatBlocks, NatEnd, NatNew, NatSpec, Number, PortChoice, Zone};
 use crate::field::{Field, Needs, Subfield};
 use crate::fields::{Fields, IPV6};
 use crate::flow::{Entry, Flow};
@@ -304,6 +304,13 @@ fn show_subfield(f: &mut Formatter<'_>, part: Subfield) -> fmt::Result {
     }
 }
 
+fn show_16_bits(f: &mut Formatter<'_>, number: Number) -> fmt::Result {
+    match number {
+        Number::This(number) => write!(f, "{number}"),
+        Number::Field(part) => show_subfield(f, part),
+    }
+}
+
 fn show_ct(f: &mut Formatter<'_>, ct: &Ct, names: &impl Names) -> fmt::Result {
     f.write_str("ct(")?;
     let mut list = List { f, is_first: true };
@@ -321,12 +328,12 @@ fn show_ct(f: &mut Formatter<'_>, ct: &Ct, names: &impl Names) -> fmt::Result {
         Zone::Vrf => {}
         Zone::Number(zone) => {
             list.next("zone=")?;
-            write!(list.f, "{zone}")?;
+            show_16_bits(list.f, zone)?;
         }
-        Zone::Field(part) => {
-            list.next("zone=")?;
-            show_subfield(list.f, part)?;
-        }
+    }
+    if let Some(limit) = ct.limit {
+        list.next("limit=")?;
+        show_16_bits(list.f, limit)?;
     }
     if let Some(nat) = &ct.nat {
         list.next("nat")?;
@@ -347,7 +354,7 @@ fn show_ct(f: &mut Formatter<'_>, ct: &Ct, names: &impl Names) -> fmt::Result {
 
 fn show_nat(f: &mut Formatter<'_>, nat: &NatSpec) -> fmt::Result {
     let Some(NatNew { end, addresses, ports, choice, persistent, endpoint_independent, blocks }) =
-        &nat.new
+        nat.new.as_deref()
     else {
         return Ok(());
     };

@@ -1,10 +1,12 @@
 //! Random flows and packets, from a small world, so that they meet.
 #![allow(dead_code)] // Each test uses a part.
 
+use std::sync::Arc;
+
 use pipeline::text::Names;
 use pipeline::{
     Action, Alg, Ct, CtFields, Exit, Field, Fields, Flow, Match, NatBlocks, NatEnd, NatNew,
-    NatSpec, PortChoice, Prefixes, SetWord, Subfield, Track, Zone,
+    NatSpec, Number, PortChoice, Prefixes, SetWord, Subfield, Track, Zone,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -193,27 +195,40 @@ fn nat(is_v6: bool) -> impl Strategy<Value = NatSpec> {
                 subscribers: is_said.then_some(subscribers),
             });
             let endpoint_independent = endpoint_independent && is_source;
-            NatNew { end, addresses, ports, choice, persistent, endpoint_independent, blocks }
+            let new =
+                NatNew { end, addresses, ports, choice, persistent, endpoint_independent, blocks };
+            Arc::new(new)
         },
     );
     (proptest::option::of(new), any::<bool>())
         .prop_map(|(new, twice)| NatSpec { twice: twice && new.is_some(), new })
 }
 
+fn number() -> impl Strategy<Value = Number> {
+    prop_oneof![any::<u16>().prop_map(Number::This), subfield(16).prop_map(Number::Field)]
+}
+
 fn ct(is_v6: bool) -> impl Strategy<Value = Action> {
-    let zone = prop_oneof![
-        Just(Zone::Vrf),
-        any::<u16>().prop_map(Zone::Number),
-        subfield(16).prop_map(Zone::Field),
-    ];
+    let zone = prop_oneof![Just(Zone::Vrf), number().prop_map(Zone::Number),];
+    let limit = proptest::option::of(number());
     let flags = (any::<bool>(), any::<bool>());
     let nat = proptest::option::of(nat(is_v6));
-    (flags, zone, proptest::option::of(1_u8..255), nat, vec(exec(), 0..2)).prop_map(
-        |((commit, force), zone, table, nat, exec)| {
+    (flags, zone, proptest::option::of(1_u8..255), nat, vec(exec(), 0..2), limit).prop_map(
+        |((commit, force), zone, table, nat, exec, limit)| {
+            let limit = limit.filter(|_| commit);
             let nat = nat.filter(|nat| commit || nat.new.is_none());
             let exec = if commit { exec } else { Vec::new() };
             let alg: Option<Alg> = None;
-            Action::Ct(Box::new(Ct { commit, force: commit && force, zone, table, nat, exec, alg }))
+            Action::Ct(Box::new(Ct {
+                commit,
+                force: commit && force,
+                zone,
+                table,
+                nat,
+                exec,
+                alg,
+                limit,
+            }))
         },
     )
 }

@@ -1,4 +1,5 @@
-//! What became of a packet, as lines for people: a stage, a tab, and what it did.
+//! What became of a packet, line by line: a stage, what it did in a sentence, and the same as members
+//! of a JSON object, with tabs between.
 
 use core::fmt::{self, Write};
 use std::net::IpAddr;
@@ -14,10 +15,10 @@ use crate::cache::validity::MOST_CHANGES;
 use crate::decide::trace::{Exit, Step, Trace};
 use crate::decision::Verdict;
 use crate::follower::{End, Ending, Frame};
-use crate::tap::floor_char_boundary;
+use crate::members::Members;
 
-/// The most bytes of a text. What is more is cut off.
-const MOST: usize = 8 << 10;
+/// The most bytes of the lines. What is more is left out.
+const MOST: usize = 16 << 10;
 
 /// The lines.
 pub(super) fn of(
@@ -28,19 +29,20 @@ pub(super) fn of(
     passes: &[Pass],
 ) -> String {
     let mut lines = Lines(String::new());
-    lines.add("received", format_args!("{length} bytes by {port}"));
+    let received = Members::default().with("length", length).with("port", port);
+    lines.add("received", &received, format_args!("{length} bytes by {port}"));
     for (number, pass) in passes.iter().enumerate() {
         lines.pass(tables, stages, pass, number == 0);
     }
-    let Lines(mut text) = lines;
-    text.truncate(floor_char_boundary(&text, MOST));
-    text
+    lines.0
 }
 
 /// What became of a packet that waited.
 pub(super) fn of_end(tables: &Tables, end: &End, now: Time) -> String {
     let mut lines = Lines(String::new());
-    lines.add("waited", format_args!("{:.3} s", now.since(end.since).as_secs_f64()));
+    let waited = now.since(end.since);
+    let members = Members::default().with("milliseconds", waited.as_millis() as u64);
+    lines.add("waited", &members, format_args!("{:.3} s", waited.as_secs_f64()));
     lines.end(tables, &end.how);
     lines.0
 }
@@ -53,15 +55,19 @@ impl Trace for Lines {
     fn step<'a>(&mut self, step: impl FnOnce() -> Step<'a>) {
         let step = step();
         if !matches!(step, Step::Key(_) | Step::Verdict { .. }) {
-            self.add(step.name(), format_args!("{step}"));
+            self.add(step.name(), &step.members(), format_args!("{step}"));
         }
     }
 }
 
 impl Lines {
-    fn add(&mut self, stage: &str, text: fmt::Arguments<'_>) {
+    fn add(&mut self, stage: &str, members: &Members, text: fmt::Arguments<'_>) {
+        let before = self.0.len();
         // Writing to a string does not fail.
-        let _ = writeln!(self.0, "{stage}\t{text}");
+        let _ = writeln!(self.0, "{stage}\t{text}\t{members}");
+        if self.0.len() > MOST {
+            self.0.truncate(before);
+        }
     }
 
     fn pass(&mut self, tables: &Tables, stages: &Stages<'_>, pass: &Pass, is_first: bool) {
@@ -70,11 +76,12 @@ impl Lines {
             if !is_first {
                 self.beginning(tables, seen);
             }
-            self.add("flow", format_args!("{}", Step::Key(&seen.key)));
+            let flow = Step::Key(&seen.key);
+            self.add("flow", &flow.members(), format_args!("{flow}"));
             self.cache(tables, stages, pass, seen);
             stages.decider.explain(&seen.key, self);
             let (_, verdict) = Step::words(seen.key.vrf, &seen.decision, tables);
-            self.add("verdict", format_args!("{verdict}"));
+            self.add("verdict", &verdict.members(), format_args!("{verdict}"));
         }
         self.outcome(tables, pass);
     }
@@ -82,18 +89,26 @@ impl Lines {
     /// Where a packet comes from that goes through the stages again.
     fn beginning(&mut self, tables: &Tables, seen: &Seen) {
         let (length, vrf) = (seen.length, vrf(tables, seen.key.vrf));
+        let through = Members::default().with("length", length).with("vrf", &vrf);
         match seen.key.origin {
-            Origin::Sa(_) => {
-                self.add("inside", format_args!("{length} bytes that were decrypted, vrf {vrf}"));
-            }
+            Origin::Sa(_) => self.add(
+                "inside",
+                &through,
+                format_args!("{length} bytes that were decrypted, vrf {vrf}"),
+            ),
             Origin::Host | Origin::HostError(_) | Origin::HostProtected => self.add(
                 "generated",
+                &through,
                 format_args!("{length} bytes of the gateway's own about it, vrf {vrf}"),
             ),
-            Origin::Port(_) if seen.is_quoted => {
-                self.add("icmp-error", format_args!("judged by the packet that it quotes"));
+            Origin::Port(_) if seen.is_quoted => self.add(
+                "icmp-error",
+                &Members::default().with("judged_by", "quoted"),
+                format_args!("judged by the packet that it quotes"),
+            ),
+            Origin::Port(_) => {
+                self.add("whole", &through, format_args!("{length} bytes, vrf {vrf}"));
             }
-            Origin::Port(_) => self.add("whole", format_args!("{length} bytes, vrf {vrf}")),
         }
     }
 
@@ -106,33 +121,42 @@ impl Lines {
         // Several at once are told apart by what the cache knew of them.
         let is_known = seen.entry.is_some();
         let is_off = stages.is_cache_off(seen.table);
-        let text = match (is_off, is_known || !others) {
-            (true, _) => format!("off: {table} is not used"),
+        let all = Members::default().with("table", table.name());
+        let result = |what: &str| all.clone().with("result", what);
+        let missed = |why: &str| result("miss").with("why", why);
+        let (members, text) = match (is_off, is_known || !others) {
+            (true, _) => (result("off"), format!("off: {table} is not used")),
             _ if has(lookup::BYPASSED) => {
-                format!("bypassed: {table} does not pay now, in mode auto")
+                (result("bypassed"), format!("bypassed: {table} does not pay now, in mode auto"))
             }
-            (_, true) if has(lookup::HITS) && has(lookup::RESTAMPED) => {
-                format!("hit in {table}; what changed since it was decided is not about it")
-            }
-            (_, true) if has(lookup::HITS) => format!("hit in {table}"),
+            (_, true) if has(lookup::HITS) && has(lookup::RESTAMPED) => (
+                result("hit").with("confirmed", true),
+                format!("hit in {table}; what changed since it was decided is not about it"),
+            ),
+            (_, true) if has(lookup::HITS) => (result("hit"), format!("hit in {table}")),
             (_, true) if has(lookup::STALE) => {
-                format!("miss in {table}: invalidated, by {}", invalidated(tables, stages, seen))
+                let by = invalidated(tables, stages, seen);
+                let text = format!("miss in {table}: invalidated, by {by}");
+                (missed("invalidated").with("by", by), text)
             }
-            _ if has(lookup::EVICTED) && !has(lookup::NEW) => {
-                format!("miss in {table}: the flow gave way to others, or found no place")
-            }
-            _ => format!("miss in {table}: a new flow"),
+            _ if has(lookup::EVICTED) && !has(lookup::NEW) => (
+                missed("evicted"),
+                format!("miss in {table}: the flow gave way to others, or found no place"),
+            ),
+            _ => (missed("new"), format!("miss in {table}: a new flow")),
         };
-        self.add("cache", format_args!("{text}"));
+        self.add("cache", &members, format_args!("{text}"));
     }
 
     fn drops(&mut self, counted: &Counted, note: &str) {
         for (reason, count) in &counted.drops {
             let times = if *count > 1 { format!(", {count} packets") } else { String::new() };
-            self.add("drop", format_args!("{reason}: {}{times}{note}", reason.meaning()));
+            let members = Members::default().dropped(*reason).with("packets", *count);
+            let text = format_args!("{reason}: {}{times}{note}", reason.meaning());
+            self.add("drop", &members, text);
         }
         if counted.of("consumed") > 0 && counted.of("reassembled") == 0 {
-            self.add("consumed", format_args!("by the gateway itself"));
+            self.add("consumed", &Members::default(), format_args!("by the gateway itself"));
         }
     }
 
@@ -151,13 +175,21 @@ impl Lines {
             ("fragmented", "fragment", "too large for its way, and cut"),
         ] {
             if counted.of(counter) > 0 {
-                self.add(stage, format_args!("{text}"));
+                let all = Members::default();
+                let members = match stage {
+                    "icmp-error" | "tcp-reset" => {
+                        all.with("told", counter != "icmp_errors_limited")
+                    }
+                    _ => all,
+                };
+                self.add(stage, &members, format_args!("{text}"));
             }
         }
         for (counter, stage) in [("encrypted", "encrypt"), ("decrypted", "decrypt")] {
             let count = counted.of(counter);
             if count > 0 {
-                self.add(stage, format_args!("{count} {}", several(count)));
+                let members = Members::default().with("packets", count);
+                self.add(stage, &members, format_args!("{count} {}", several(count)));
             }
         }
         let exit = pass.seen.iter().find_map(|seen| Exit::of(&seen.decision, tables));
@@ -175,22 +207,27 @@ impl Lines {
     /// Where it waits, if it does.
     fn held(&mut self, pass: &Pass, exit: Option<&Exit<'_>>) {
         let (waiting, unfollowed) = (pass.begun.waiting.len(), pass.begun.unfollowed);
+        let awaits = |what: &str| Members::default().with("for", what);
         match exit {
             _ if waiting + unfollowed == 0 => {}
             Some(Exit { state: NextHopState::Queued, port, .. }) => {
-                self.add("queued", format_args!("in a queueing discipline of {port}"));
+                let members = Members::default().with("port", *port);
+                self.add("queued", &members, format_args!("in a queueing discipline of {port}"));
             }
             Some(Exit { state: NextHopState::Pending, address: Some(address), port, .. }) => {
-                self.add("held", format_args!("until {address} has answered on {port}"));
+                let members = awaits("neighbour").with("port", *port).shown("address", address);
+                self.add("held", &members, format_args!("until {address} has answered on {port}"));
             }
             Some(Exit { state: NextHopState::Pending | NextHopState::OnLink, port, .. }) => {
-                self.add("held", format_args!("until the next station has answered on {port}"));
+                let text = format_args!("until the next station has answered on {port}");
+                self.add("held", &awaits("neighbour").with("port", *port), text);
             }
-            _ => self.add("held", format_args!("until it may leave")),
+            _ => self.add("held", &Members::default(), format_args!("until it may leave")),
         }
         if unfollowed > 0 {
             let most = tables::MAX_TRACED_WAITING;
-            self.add("unfollowed", format_args!("{most} traced packets wait already"));
+            let text = format_args!("{most} traced packets wait already");
+            self.add("unfollowed", &Members::default().with("most", most), text);
         }
         let has_ended = pass.goes_on || pass.seen.is_empty() || !pass.applied.drops.is_empty();
         if has_ended || pass.applied.of("consumed") > 0 {
@@ -198,11 +235,12 @@ impl Lines {
         }
         let is_decrypted = |seen: &Seen| matches!(seen.decision.verdict(), Verdict::Decrypt(_));
         if pass.seen.iter().any(is_decrypted) && pass.applied.of("decrypted") == 0 {
-            self.add("held", format_args!("until its sequence number may be accepted"));
+            let text = format_args!("until its sequence number may be accepted");
+            self.add("held", &awaits("sequence-number"), text);
         }
         let reassembles = |seen: &Seen| seen.decision.verdict() == Verdict::Reassemble;
         if pass.seen.iter().any(reassembles) {
-            self.add("held", format_args!("until all fragments are here"));
+            self.add("held", &awaits("fragments"), format_args!("until all fragments are here"));
         }
     }
 
@@ -212,9 +250,11 @@ impl Lines {
             Ending::Sent(frame) => self.sent(tables, frame),
             Ending::Dropped { reason, is_told } => {
                 if *is_told {
-                    self.add("icmp-error", format_args!("the sender is told"));
+                    let members = Members::default().with("told", true);
+                    self.add("icmp-error", &members, format_args!("the sender is told"));
                 }
-                self.add("drop", format_args!("{reason}: {}", reason.meaning()));
+                let members = Members::default().dropped(*reason).with("packets", 1_u8);
+                self.add("drop", &members, format_args!("{reason}: {}", reason.meaning()));
             }
         }
     }
@@ -229,23 +269,36 @@ impl Lines {
             true => behind_link(bytes).unwrap_or((EtherType(0), &[])),
             false => (EtherType::of_ip(bytes).unwrap_or_default(), bytes),
         };
+        let mut members = Members::default().with("length", length).with("port", &port);
         let mut what = match (kind, ends(packet)) {
-            (EtherType::ARP, _) => "ARP".to_owned(),
+            (EtherType::ARP, _) => {
+                members = members.with("protocol", "arp");
+                "ARP".to_owned()
+            }
             (_, Some((protocol, source, destination))) => {
+                members = members
+                    .shown("protocol", protocol)
+                    .shown("source", source)
+                    .shown("destination", destination);
                 format!("{protocol} {source} > {destination}")
             }
-            (kind, None) => format!("EtherType {kind}"),
+            (kind, None) => {
+                members = members.shown("ethertype", kind);
+                format!("EtherType {kind}")
+            }
         };
         if let Some(mac) = bytes.first_chunk().filter(|_| is_ethernet) {
+            members = members.shown("mac", Mac(*mac));
             let _ = write!(what, ", to {}", Mac(*mac));
         }
         let tags = bytes.len() - packet.len();
         if is_ethernet && tags > ethernet::HEADER_LENGTH {
             let tag = &bytes[14..16];
             let number = u16::from_be_bytes([tag[0], tag[1]]) & 0xfff;
+            members = members.with("vlan", number);
             let _ = write!(what, ", VLAN {number}");
         }
-        self.add("sent", format_args!("{length} bytes by {port}: {what}"));
+        self.add("sent", &members, format_args!("{length} bytes by {port}: {what}"));
     }
 }
 

@@ -1,0 +1,202 @@
+//! What is foretold of a packet is what becomes of it.
+
+use std::collections::BTreeMap;
+
+use packet::DropReason;
+use path::{Exit, Fate, Step};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use tables::NextHopState;
+use wire::PortId;
+
+use crate::packets::{Peers, Sending, sending};
+use crate::twin::{Seen, Twin};
+use crate::world::{Act, act};
+use crate::{before, drawn, more, reference};
+
+/// What a trace was told that matters here.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// Every step, in words.
+    text: String,
+    /// Senders that are told something.
+    told: u64,
+    /// Whether a queueing discipline, other copies, or a connection's translation that is not known
+    /// yet have their own say.
+    is_open: bool,
+}
+
+impl path::Trace for Told {
+    fn step<'a>(&mut self, step: impl FnOnce() -> Step<'a>) {
+        let step = step();
+        self.text += &format!("{}: {step}\n", step.name());
+        match step {
+            Step::Told(told) if told.from.is_ok() => self.told += 1,
+            Step::Copies(_) => self.is_open = true,
+            Step::Opens(opened) => self.is_open |= opened.is_decided_again(),
+            Step::Verdict { exit: Some(Exit { state: NextHopState::Queued, .. }), .. } => {
+                self.is_open = true;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What was counted between two looks.
+struct Passed {
+    drops: Vec<DropReason>,
+    frames: usize,
+    held: bool,
+    counted: Vec<u64>,
+}
+
+/// Places in [`Seen::statistics`].
+const FORWARDED: usize = 2;
+const ENCRYPTED: usize = 3;
+const DECRYPTED: usize = 4;
+const ECHO_REPLIES: usize = 6;
+const ERRORS: usize = 7;
+const RESETS: usize = 8;
+const FRAGMENTED: usize = 11;
+
+impl Passed {
+    fn between(before: &Seen, after: &Seen) -> Self {
+        let count = |seen: &Seen, reason| {
+            seen.drops().iter().find(|(other, _)| *other == reason).map_or(0, |(_, count)| *count)
+        };
+        let is_new = |reason: &&DropReason| count(after, **reason) > count(before, **reason);
+        let counted = after.statistics().iter().zip(before.statistics());
+        Self {
+            drops: DropReason::ALL.iter().filter(is_new).copied().collect(),
+            frames: after.frames().iter().map(Vec::len).sum(),
+            held: after.held() > before.held(),
+            counted: counted.map(|(after, before)| after - before).collect(),
+        }
+    }
+
+    /// Why it is not as was foretold.
+    fn differs(&self, fate: Fate, told: &Told) -> Option<&'static str> {
+        let count = |at: usize| self.counted[at];
+        // What is inside may be anything, and the packet forged.
+        if fate == Fate::Decrypted {
+            let is_right = count(DECRYPTED) > 0 || self.held || !self.drops.is_empty();
+            return (!is_right).then_some("not decrypted");
+        }
+        if count(ERRORS) + count(RESETS) != told.told {
+            return Some("senders told");
+        }
+        if let Some(reason) = fate.reason() {
+            return (!self.drops.contains(&reason)).then_some("not dropped for that reason");
+        }
+        let is_dropped = !self.drops.is_empty();
+        let is_right = match fate {
+            Fate::SentInClear => count(FORWARDED) > 0 && self.frames > 0,
+            Fate::SentUnchanged => count(FORWARDED) > 0 && self.frames > 0,
+            Fate::SentEncrypted => count(ENCRYPTED) > 0 && self.frames > 0,
+            Fate::SentOnceResolved => self.held,
+            Fate::Answered => count(ECHO_REPLIES) > 0 && (self.frames > 0 || self.held),
+            Fate::Decrypted | Fate::Delivered => true,
+            Fate::Reassembled => {
+                // By itself, or too long for any buffer.
+                let is_full = |why: &DropReason| *why == DropReason::ReassemblyTooBig;
+                return (!self.held && !self.drops.iter().any(is_full)).then_some("not held");
+            }
+            Fate::LeftToSystem(_) | Fate::Dropped(_) => true,
+        };
+        match () {
+            () if is_dropped => Some("dropped"),
+            () if !is_right => Some("did not leave so"),
+            () => None,
+        }
+    }
+}
+
+fn check(twin: &mut Twin, port: PortId, packet: &[u8]) -> Result<Option<Fate>, TestCaseError> {
+    // Nothing waits any more, and nobody is told too much.
+    twin.receive(61_000, &[]);
+    let before = twin.receive(5000, &[]);
+    let mut told = Told::default();
+    let Some(fate) = twin.foretell(port, packet, &mut told) else { return Ok(None) };
+    let after = twin.receive(0, &[(port, packet.to_vec())]);
+    if told.is_open {
+        return Ok(None);
+    }
+    let passed = Passed::between(&before, &after);
+    if let Some(how) = passed.differs(fate, &told) {
+        let Passed { drops, frames, held, counted } = passed;
+        return Err(TestCaseError::fail(format!(
+            "{how}: {fate:?}, {drops:?}, {frames} frames, held {held}, {counted:?}\n{}{packet:02x?}",
+            told.text
+        )));
+    }
+    let is_cut = told.text.contains("fragments of");
+    let was_cut = passed.counted[FRAGMENTED] > 0;
+    prop_assert!(is_cut == was_cut || fate == Fate::Decrypted, "{}", told.text);
+    Ok(Some(fate))
+}
+
+fn change() -> impl Strategy<Value = Vec<Act>> {
+    prop::collection::vec(act(), 0..4)
+}
+
+proptest! {
+    #![proptest_config(more(400))]
+
+    #[test]
+    fn every_packet_fares_as_foretold(
+        before in before(),
+        sendings in prop::collection::vec(sending(), 1..30),
+        rounds in prop::collection::vec((change(), any::<Index>()), 1..40),
+    ) {
+        let (mut twin, mut peers) = (reference(), Peers::default());
+        twin.publish(&before);
+        for (acts, which) in &rounds {
+            twin.publish(acts);
+            let sending: &Sending = which.get(&sendings);
+            // The parts of one are about each other.
+            if let [packet] = &sending.packets(&mut peers)[..] {
+                check(&mut twin, sending.port, packet)?;
+            }
+        }
+    }
+}
+
+/// The law would say nothing of a fate that no packet meets.
+#[test]
+fn every_fate_is_met() {
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[17; 32]);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let (mut met, mut peers) = (BTreeMap::<String, u32>::new(), Peers::default());
+    for _ in 0..40 {
+        let mut twin = reference();
+        twin.publish(&drawn(&mut runner, before()));
+        for _ in 0..40 {
+            twin.publish(&drawn(&mut runner, change()));
+            let sending = drawn(&mut runner, sending());
+            if let [packet] = &sending.packets(&mut peers)[..]
+                && let Some(fate) = check(&mut twin, sending.port, packet).unwrap()
+            {
+                let reason = fate.reason().map_or("", DropReason::name);
+                *met.entry(format!("{} {reason}", fate.word())).or_default() += 1;
+            }
+        }
+    }
+    for fate in [
+        "sent-in-clear ",
+        "sent-encrypted ",
+        "answered ",
+        "decrypted ",
+        "reassembled ",
+        "dropped local_no_listener",
+        "dropped local_icmp",
+        "left-to-system local_ike",
+        "dropped hop_limit",
+        "dropped too_big",
+        "dropped policy_no_match",
+        "dropped no_route",
+        "dropped esp_no_sa",
+    ] {
+        assert!(met.contains_key(fate), "no packet is {fate}: {met:#?}");
+    }
+}
