@@ -5,8 +5,8 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 use types::{CacheMode, CacheTable, DefaultAction, Direction, LookupEngine};
 
-use crate::is_zero;
 use crate::policy::PolicyView;
+use crate::{is_false, is_zero};
 
 /// What the tables of the decision cache have done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -125,6 +125,9 @@ pub struct SpdFilter {
     /// Those of one direction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<Direction>,
+    /// Without their policies, which `Request::PolicyPage` shows page by page.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub heads: bool,
 }
 
 /// Security policy databases, and how many flows the cache knows of what they have decided.

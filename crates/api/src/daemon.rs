@@ -6,6 +6,9 @@ use types::Seccomp;
 /// The daemon's process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonView {
+    /// Its version, which may be another than that of who asks.
+    #[serde(default)]
+    pub version: String,
     /// Its process.
     pub pid: u32,
     /// The configuration file that it reads.
@@ -44,6 +47,7 @@ impl DaemonView {
     /// Everything as a person reads it: a name, and a value.
     pub fn rows(&self) -> Vec<(&'static str, String)> {
         let mut rows = vec![
+            ("version", self.version.clone()),
             ("pid", self.pid.to_string()),
             ("config", self.config.clone()),
             ("socket", self.socket.clone()),

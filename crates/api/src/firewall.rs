@@ -93,6 +93,19 @@ pub struct ZoneSpec {
     /// Which packets that leave into the zone get the address of their port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub masquerade: Option<Masquerade>,
+    /// Connections that may come from the zone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_connections: Option<u32>,
+    /// Connections that may come from each of its addresses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_connections_per_source: Option<u32>,
+}
+
+impl ZoneSpec {
+    /// Whether the connections that come from it are limited.
+    pub fn is_limited(&self) -> bool {
+        self.max_connections.is_some() || self.max_connections_per_source.is_some()
+    }
 }
 
 /// A service with a name of the user's.
@@ -261,6 +274,9 @@ pub struct FirewallView {
     pub snats: Vec<FirewallCount>,
     /// By zone, packets that were masqueraded.
     pub masqueraded: Vec<FirewallCount>,
+    /// By zone, connections that have come from it; none if no zone has a limit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub connections: Vec<u32>,
     /// Packets between zones that no policy names.
     pub unnamed: FirewallCount,
     /// Packets that belong to no connection and can open none.

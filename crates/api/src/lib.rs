@@ -20,6 +20,7 @@
 mod batch;
 mod cache;
 mod conntrack;
+mod cost;
 mod daemon;
 mod filter;
 mod firewall;
@@ -50,6 +51,7 @@ pub use conntrack::{
     ConnectionPage, ConnectionQuery, ConnectionStatistics, ConnectionStatus, ConnectionView,
     ExpectationView, MAX_CONNECTION_PAGE, NatFilter, NatPoolView, TupleFilter, TupleView,
 };
+pub use cost::{Cost, CostReport, StageCost, WorkerCost};
 pub use daemon::{AuditView, DaemonView};
 pub use filter::{
     ControlAction, FilterActionView, FilterId, FilterKeys, FilterList, FilterOptions, FilterSpec,
@@ -70,12 +72,12 @@ pub use object::{
     RingView, VrfChange, VrfName, VrfSpec, VrfView, WorkerView,
 };
 pub use policy::{
-    DefaultActionView, Defaults, PolicyCounts, PolicyFilter, PolicyId, PolicySpec, PolicyView,
-    Selector, Template,
+    DefaultActionView, Defaults, MAX_POLICY_PAGE, PolicyCounts, PolicyFilter, PolicyId, PolicyPage,
+    PolicyPlace, PolicySpec, PolicyView, Selector, Template,
 };
 pub use qdisc::{FlowQueueStatistics, QdiscFilter, QdiscId, QdiscOptions, QdiscSpec, QdiscView};
 pub use reply::{
-    Change, ChangeKind, Difference, Refusal, RefusalCode, Reply, SavedConfiguration, Step,
+    Change, ChangeKind, Difference, Refusal, RefusalCode, Reply, SavedConfiguration, Stage,
 };
 pub use request::Request;
 pub use route::{
@@ -142,4 +144,8 @@ pub(crate) fn main_vrf() -> String {
 
 fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
 }

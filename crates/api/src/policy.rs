@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use types::{
-    DefaultAction, Direction, DscpSelector, Family, IpRange, OctetRange, PolicyAction, PortRange,
-    Protocol, SaMode, TcpFlagsSelector,
+    DefaultAction, Direction, DscpSelector, Family, IpRange, OctetRange, PolicyAction, PolicyName,
+    PortRange, Protocol, SaMode, TcpFlagsSelector,
 };
 
 use crate::object::Origin;
@@ -75,6 +75,9 @@ pub struct PolicySpec {
     /// Which SAs protect them: of action `protect`, and of it alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
+    /// What it is called. Several policies may have the same name, as the directions of one tunnel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<PolicyName>,
 }
 
 /// Which SAs a protect policy uses: ESP in tunnel mode. The tables' template is the same without
@@ -146,9 +149,47 @@ pub struct PolicyFilter {
     /// Those of the xfrm link with this `if_id`; 0: those of no link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub if_id: Option<u32>,
+    /// Those of one name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<PolicyName>,
     /// Those whose selector has the parts given here.
     #[serde(default)]
     pub selector: Selector,
+}
+
+/// The most policies of one page.
+pub const MAX_POLICY_PAGE: u32 = 4096;
+
+/// A page of the policies of one VRF or xfrm link and direction, in the order in which they are tried.
+/// There are no more behind one that is not full.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyPage {
+    /// The VRF whose packets they are for.
+    #[serde(default = "main_vrf")]
+    pub vrf: String,
+    /// Links them with an xfrm link, whose packets they are for; 0 is none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub if_id: u32,
+    /// Which lookup they take part in.
+    pub direction: Direction,
+    /// Behind this one; from the first on if it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<PolicyPlace>,
+    /// So many at most, from 1 to [`MAX_POLICY_PAGE`].
+    pub most: u32,
+}
+
+/// Where a policy stood among others. Policies that come and go from page to page are shown or not,
+/// and all others once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyPlace {
+    /// Its index.
+    pub index: u32,
+    /// Its priority: if it is gone, those of higher ones are behind it, and of the same those that
+    /// were added later.
+    pub priority: u32,
 }
 
 /// A policy as it is.

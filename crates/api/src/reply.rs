@@ -3,11 +3,13 @@
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::batch::BatchReport;
 use crate::cache::{CacheReport, PolicyAdded, SpdReport};
 use crate::conntrack::{ConnectionPage, ConnectionStatistics, ExpectationView, NatPoolView};
+use crate::cost::CostReport;
 use crate::daemon::DaemonView;
 use crate::filter::FilterView;
 use crate::firewall::{FirewallReport, FirewallView};
@@ -56,6 +58,8 @@ pub enum Reply {
     Drops(Vec<DropView>),
     /// What the tables of the decision cache have done.
     Caches(CacheReport),
+    /// What the stages of a packet's way cost.
+    Costs(CostReport),
     /// Security policy databases.
     Spd(SpdReport),
     /// What a reload changed, or would change; or what is in force and not in the file, and the
@@ -64,7 +68,7 @@ pub enum Reply {
     /// What is in force, as a configuration file.
     Saved(SavedConfiguration),
     /// What would happen to a packet.
-    Steps(Vec<Step>),
+    Explained(Vec<Stage>),
     /// SAs.
     States(Vec<StateView>),
     /// Policies.
@@ -190,13 +194,31 @@ pub enum ChangeKind {
     AtRestart,
 }
 
-/// One step of what would happen to a packet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
-    /// What is looked at: `vrf`, `route`, `policy`, ...
-    pub step: String,
-    /// What came of it.
+/// A stage of what happens to a packet, or would happen.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// What is looked at or done: `vrf`, `route`, `policy`, `size`, ...
+    pub stage: String,
+    /// What came of it, in a sentence for people.
     pub text: String,
+    /// The same for programs, each thing by its name.
+    #[serde(flatten)]
+    pub members: Map<String, Value>,
+}
+
+impl Stage {
+    /// The members in a text of JSON; none if it is no object.
+    pub fn read(text: &str) -> Map<String, Value> {
+        serde_json::from_str(text).unwrap_or_default()
+    }
+
+    /// The stage for programs: by its members, as the sentence is for people.
+    pub fn as_object(&self) -> Value {
+        let mut object = Map::new();
+        object.insert("stage".to_owned(), self.stage.clone().into());
+        object.extend(self.members.clone());
+        Value::Object(object)
+    }
 }
 
 impl Refusal {

@@ -12,7 +12,7 @@ use crate::object::{
     AddressFilter, AddressSpec, LinkChange, LinkFilter, LinkName, LinkSpec, NeighbourFilter,
     NeighbourId, NeighbourSpec, VrfChange, VrfName, VrfSpec,
 };
-use crate::policy::{Defaults, PolicyFilter, PolicyId, PolicySpec};
+use crate::policy::{Defaults, PolicyFilter, PolicyId, PolicyPage, PolicySpec};
 use crate::qdisc::{QdiscFilter, QdiscId, QdiscSpec};
 use crate::route::{RouteFilter, RouteId, RouteQuery, RouteSpec};
 use crate::rule::RuleSpec;
@@ -39,6 +39,8 @@ pub enum Request {
     Drops,
     /// What the tables of the decision cache have done.
     Caches,
+    /// What the stages of a packet's way cost. `Reply::Costs`.
+    Costs,
     /// Policies in the order in which they are tried, what a lookup costs, and live entries of the
     /// decision cache.
     Spd(SpdFilter),
@@ -90,6 +92,8 @@ pub enum Request {
     PolicyGet(PolicyId),
     /// Show policies.
     PolicyList(PolicyFilter),
+    /// Show a page of the policies of one VRF or xfrm link and direction. `Reply::Policies`.
+    PolicyPage(PolicyPage),
     /// Remove policies.
     PolicyFlush(PolicyFilter),
     /// How many policies there are.
@@ -252,6 +256,7 @@ impl Request {
                 | Self::Workers
                 | Self::Drops
                 | Self::Caches
+                | Self::Costs
                 | Self::Spd(_)
                 | Self::Reload { dry_run: true }
                 | Self::Diff
@@ -262,6 +267,7 @@ impl Request {
                 | Self::StateCount
                 | Self::PolicyGet(_)
                 | Self::PolicyList(_)
+                | Self::PolicyPage(_)
                 | Self::PolicyCount
                 | Self::PolicyCountByDirection
                 | Self::PolicyGetDefault(_)

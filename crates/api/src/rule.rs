@@ -131,9 +131,12 @@ pub struct RuleView {
     /// The DSCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dscp: Option<String>,
-    /// The table: `local`, `main`, or its number.
+    /// The table: `local`, `main`, or its number; the name of its VRF if that is not there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<String>,
+    /// Whether there is no such VRF now, so that the rule is not asked.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub table_detached: bool,
     /// Routes of the table with prefixes of this length and shorter ones do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suppress_prefixlen: Option<u8>,

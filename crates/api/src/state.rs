@@ -222,6 +222,9 @@ pub struct StateView {
     pub received_sequence: u32,
     /// Whether outbound packets of its tunnel use it now: it is the newest.
     pub newest: bool,
+    /// For how many seconds the gateway has had it. Absent where changes are followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_seconds: Option<u64>,
     /// Who asked for it.
     pub origin: Origin,
     /// Packets that it encrypted or decrypted, and the bytes of the inner packets.

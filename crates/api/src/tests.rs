@@ -167,6 +167,28 @@ fn what_the_cache_and_the_databases_tell_can_be_read() {
             }),
             r#""worker":0,"table":"ipv6-inbound","mode":"auto","state":"in-use""#,
         ),
+        (
+            Reply::Costs(CostReport::of(
+                1e9,
+                vec![WorkerCost {
+                    worker: 1,
+                    cost: Cost {
+                        rounds: 2,
+                        packets: 8,
+                        stages: vec![StageCost {
+                            stage: "seal".into(),
+                            calls: 2,
+                            packets: 8,
+                            cycles: 4000,
+                            ..StageCost::default()
+                        }],
+                        ..Cost::default()
+                    }
+                    .with_means(),
+                }],
+            )),
+            r#""stage":"seal","calls":2,"packets":8,"cycles":4000,"cycles_per_packet":500.0"#,
+        ),
         (Reply::Batch(BatchReport { bounds: vec![bound], ..refused }), r#""at":1,"code":"exists""#),
         (
             Reply::PolicyAdded(PolicyAdded {
@@ -230,6 +252,7 @@ fn what_is_written_can_be_read() {
         priority: 3,
         action: PolicyAction::Protect,
         template: Some(template),
+        name: Some("berlin".parse().unwrap()),
     };
     for request in [
         Request::StateUpdate(state),

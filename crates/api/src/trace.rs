@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::reply::Step;
+use crate::reply::Stage;
 
 /// Packets of a trace that does not say how many it wants.
 pub const DEFAULT_TRACE_COUNT: u32 = 50;
@@ -37,7 +37,7 @@ pub struct TraceSpec {
 }
 
 /// What the daemon says of a trace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TraceEvent {
     /// A packet.
@@ -65,7 +65,7 @@ pub struct TraceLosses {
 }
 
 /// What became of a packet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TracedPacket {
     /// Its number in the trace, from 1.
     pub number: u32,
@@ -78,11 +78,11 @@ pub struct TracedPacket {
     /// Length of its frame in bytes.
     pub length: u32,
     /// What each stage did.
-    pub steps: Vec<Step>,
+    pub stages: Vec<Stage>,
 }
 
 /// What became of a packet that waited, or of a fragment of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TracedLater {
     /// The number of the packet in the trace.
     pub number: u32,
@@ -91,7 +91,7 @@ pub struct TracedLater {
     /// The worker that was its last.
     pub worker: u32,
     /// How long it waited, and how it ended.
-    pub later: Vec<Step>,
+    pub later: Vec<Stage>,
 }
 
 /// A trace and what it has done.

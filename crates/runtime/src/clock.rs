@@ -34,4 +34,9 @@ pub fn nanoseconds(ticks: u64) -> f64 {
     CLOCK.delta_as_nanos(0, ticks.saturating_mul(MANY)) as f64 / MANY as f64
 }
 
+/// How many [`ticks`] a second has.
+pub fn ticks_per_second() -> f64 {
+    1e9 / nanoseconds(1)
+}
+
 static CLOCK: LazyLock<quanta::Clock> = LazyLock::new(quanta::Clock::new);

@@ -1,17 +1,29 @@
 //! What users see: text for people, JSON for programs.
 
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
+/// Whether the reader of standard output has gone away.
+static HAS_GONE: AtomicBool = AtomicBool::new(false);
+
 /// Prints `text` to standard output. A reader that has gone away (`hitpath ... | head`) is no
-/// error.
+/// error; who has more to print asks [`has_gone`].
 pub fn text(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            HAS_GONE.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+        other => Ok(other?),
     }
+}
+
+/// Whether nobody reads what is printed any more, as the last that was printed has shown.
+pub fn has_gone() -> bool {
+    HAS_GONE.load(Ordering::Relaxed)
 }
 
 /// Prints `text` with a line end to standard output.

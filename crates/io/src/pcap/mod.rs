@@ -1,17 +1,19 @@
 //! Capture files, as input and as output.
 //!
 //! [`PcapReader`] reads pcap (micro- and nanoseconds, both byte orders) and pcapng (several
-//! sections and interfaces, any clock resolution). [`PcapWriter`] writes pcap with nanoseconds, and
-//! writes the same bytes for the same packets and times. [`PcapPort`] makes a [`packet::Port`] of a
-//! reader and a writer.
+//! sections and interfaces, any clock resolution), compressed by gzip or not. [`PcapWriter`] writes
+//! pcap with nanoseconds, and writes the same bytes for the same packets and times. [`PcapPort`]
+//! makes a [`packet::Port`] of a reader and a writer.
 //!
 //! Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. Memory is bounded whatever a file
 //! claims: at most one record of [`MAX_RECORD`] bytes and the interfaces of one section are held.
 
 mod blocks;
+mod gzip;
 pub mod pcapng;
 mod port;
 mod reader;
+mod strip;
 mod writer;
 
 use std::fmt;
@@ -39,6 +41,14 @@ pub enum LinkType {
     Ipv4,
     /// 229: an IPv6 header.
     Ipv6,
+    /// 0: BSD loopback, the address family in the byte order of the machine that has captured.
+    Null,
+    /// 108: OpenBSD's loopback, the address family in the network's byte order.
+    Loop,
+    /// 113: Linux cooked, as captured on all interfaces together.
+    LinuxSll,
+    /// 276: Linux cooked, version 2.
+    LinuxSll2,
     /// Any other.
     Unsupported(u16),
 }
@@ -51,17 +61,37 @@ impl LinkType {
             12 | 14 | 101 => Self::Raw,
             228 => Self::Ipv4,
             229 => Self::Ipv6,
+            0 => Self::Null,
+            108 => Self::Loop,
+            113 => Self::LinuxSll,
+            276 => Self::LinuxSll2,
             other => Self::Unsupported(other),
         }
     }
 
-    /// The kind of port whose frames these are, or `None` if the link type is not supported.
+    /// The kind of port whose frames these are, or `None` if the link type is not supported. What only
+    /// captures have in front of an IP packet is taken off.
     pub const fn kind(self) -> Option<LinkKind> {
         match self {
             Self::Ethernet => Some(LinkKind::Ethernet),
-            Self::Raw | Self::Ipv4 | Self::Ipv6 => Some(LinkKind::Ip),
+            Self::Raw
+            | Self::Ipv4
+            | Self::Ipv6
+            | Self::Null
+            | Self::Loop
+            | Self::LinuxSll
+            | Self::LinuxSll2 => Some(LinkKind::Ip),
             Self::Unsupported(_) => None,
         }
+    }
+}
+
+impl LinkType {
+    /// The IP packet behind the header that only captures have, or the frame as it is if it has none.
+    /// `None` if it is no IP packet. With `skip_vlan`, VLAN tags in front of the packet are passed
+    /// over; those of an Ethernet frame stay.
+    pub fn payload(self, bytes: &[u8], skip_vlan: bool) -> Option<&[u8]> {
+        strip::payload(self, bytes, skip_vlan)
     }
 }
 
@@ -72,9 +102,12 @@ impl fmt::Display for LinkType {
             Self::Raw => f.write_str("raw IP (101)"),
             Self::Ipv4 => f.write_str("raw IPv4 (228)"),
             Self::Ipv6 => f.write_str("raw IPv6 (229)"),
-            Self::Unsupported(0) => f.write_str("BSD loopback (0)"),
-            Self::Unsupported(113) => f.write_str("Linux cooked (113)"),
-            Self::Unsupported(276) => f.write_str("Linux cooked v2 (276)"),
+            Self::Null => f.write_str("BSD loopback (0)"),
+            Self::Loop => f.write_str("OpenBSD loopback (108)"),
+            Self::LinuxSll => f.write_str("Linux cooked (113)"),
+            Self::LinuxSll2 => f.write_str("Linux cooked v2 (276)"),
+            Self::Unsupported(105) => f.write_str("802.11 (105)"),
+            Self::Unsupported(127) => f.write_str("802.11 with radiotap (127)"),
             Self::Unsupported(other) => write!(f, "{other}"),
         }
     }
@@ -112,8 +145,8 @@ pub enum Problem {
     End(&'static str),
     /// A link type that is not supported.
     #[error(
-        "link type {0} is not supported: capture on one Ethernet or IP interface (Ethernet is 1, \
-        raw IP 101)"
+        "link type {0} is not supported: Ethernet (1), raw IP (101), BSD loopback (0) and Linux cooked \
+        (113, 276) are"
     )]
     LinkType(LinkType),
     /// A record longer than any that may be.

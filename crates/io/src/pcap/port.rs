@@ -4,9 +4,9 @@ use std::io;
 use std::sync::Arc;
 
 use packet::{Batch, LinkKind, MAX_LARGE_FRAME, Pool, Port, PortError, PortStatistics, Time};
-use wire::{Mac, PortId};
+use wire::{Mac, PortId, ethernet};
 
-use super::{CaptureError, LinkType, PcapReader, PcapWriter};
+use super::{CaptureError, LinkType, PcapReader, PcapWriter, strip};
 use crate::error::OpenError;
 use crate::interface::is_too_long;
 use crate::room::Room;
@@ -25,6 +25,10 @@ pub struct PcapOptions {
     /// The largest IP packet in bytes that it sends. Longer ones are refused and counted, as an
     /// interface would.
     pub mtu: u16,
+    /// Whether it takes unicast frames for whatever Ethernet address, as if they were for its own.
+    pub any_mac: bool,
+    /// Whether it passes over the VLAN tags of frames.
+    pub skip_vlan: bool,
 }
 
 /// Captured packets that were not handed to the gateway, by reason. Together they are the port's
@@ -37,6 +41,8 @@ pub struct Skipped {
     pub too_long: u64,
     /// The packet's link type is not the port's.
     pub link_type: u64,
+    /// It is no IP packet, behind a link header that only captures have.
+    pub not_ip: u64,
 }
 
 /// Receives the packets of a capture file, each when its time has come, and writes what is sent to
@@ -143,14 +149,18 @@ impl PcapPort {
             } else if record.link.kind() != Some(self.options.link) {
                 self.skipped.link_type += 1;
                 "of another link type"
-            } else if let Some(room) = self.next.get_mut(..record.bytes.len()) {
-                room.copy_from_slice(record.bytes);
-                self.next_length = Some(record.bytes.len());
-                self.time = self.time.max(record.time);
-                return;
-            } else {
+            } else if let Some(bytes) = record.link.payload(record.bytes, self.options.skip_vlan) {
+                if let Some(room) = self.next.get_mut(..bytes.len()) {
+                    room.copy_from_slice(bytes);
+                    self.time = self.time.max(record.time);
+                    self.next_length = Some(address(&mut self.next, bytes.len(), &self.options));
+                    return;
+                }
                 self.skipped.too_long += 1;
                 "longer than a buffer"
+            } else {
+                self.skipped.not_ip += 1;
+                "no IP packet"
             };
             self.statistics.rx_errors.add(1);
             tracing::debug!(
@@ -165,6 +175,24 @@ impl PcapPort {
     fn write_error(&self, source: io::Error) -> PortError {
         PortError { port: self.options.name.clone(), what: "cannot write the capture", source }
     }
+}
+
+/// Makes a captured frame, which is the first `length` bytes of `frame`, one that the port takes, as
+/// far as `options` say so. Returns its length.
+fn address(frame: &mut [u8], length: usize, options: &PcapOptions) -> usize {
+    if options.link != LinkKind::Ethernet {
+        return length;
+    }
+    let length = if options.skip_vlan { strip::untag(frame, length) } else { length };
+    // The lowest bit of the first byte tells of a group (IEEE 802).
+    if options.any_mac
+        && length >= ethernet::HEADER_LENGTH
+        && frame[0] & 1 == 0
+        && let Some(destination) = frame.first_chunk_mut()
+    {
+        *destination = options.mac.0;
+    }
+    length
 }
 
 impl Port for PcapPort {

@@ -8,6 +8,7 @@ use std::path::Path;
 use packet::Time;
 
 use super::blocks::{Interface, Order, Source};
+use super::gzip::{self, Consumed};
 use super::{CaptureError, LinkType, MAX_RECORD, Problem};
 
 /// One captured packet.
@@ -38,6 +39,8 @@ impl Record<'_> {
 pub struct PcapReader {
     name: String,
     total: Option<u64>,
+    /// Bytes read of a compressed file.
+    consumed: Option<Consumed>,
     source: Source,
     format: Format,
     link: Option<LinkType>,
@@ -105,18 +108,23 @@ impl PcapReader {
         }
     }
 
-    /// Reads a capture called `name` from `input`, which has `total` bytes if that is known.
+    /// Reads a capture called `name` from `input`, which has `total` bytes if that is known. It may be
+    /// compressed by gzip; then offsets in errors are those of what is in it.
     ///
     /// # Errors
     /// If it does not begin like a capture of a supported link type.
     pub fn new(
         name: String,
-        input: Box<dyn Read + Send>,
+        mut input: Box<dyn Read + Send>,
         total: Option<u64>,
     ) -> Result<Self, CaptureError> {
+        let mut begin = Vec::new();
+        let looked = input.by_ref().take(gzip::MAGIC.len() as u64).read_to_end(&mut begin);
+        let (input, consumed) = gzip::expanded(begin, input);
         let mut reader = Self {
             name,
             total,
+            consumed,
             source: Source::new(input),
             format: Format::Pcapng { order: Order::Little, interfaces: Vec::new() },
             link: None,
@@ -126,7 +134,7 @@ impl PcapReader {
             bytes: Vec::new(),
             ended: false,
         };
-        match reader.read_begin() {
+        match looked.map_err(Problem::Read).and_then(|_| reader.read_begin()) {
             Ok(()) => Ok(reader),
             Err(problem) => Err(reader.error(problem)),
         }
@@ -181,7 +189,7 @@ impl PcapReader {
 
     /// Bytes read so far, and the file's size if that is known.
     pub fn progress(&self) -> (u64, Option<u64>) {
-        (self.source.offset, self.total)
+        (self.consumed.as_ref().map_or(self.source.offset, Consumed::read), self.total)
     }
 
     /// Reads up to where the first packet may come.

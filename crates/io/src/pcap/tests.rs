@@ -116,6 +116,10 @@ fn pcap_of_every_kind_is_read() {
                 (14, LinkType::Raw),
                 (228, LinkType::Ipv4),
                 (229, LinkType::Ipv6),
+                (0, LinkType::Null),
+                (108, LinkType::Loop),
+                (113, LinkType::LinuxSll),
+                (276, LinkType::LinuxSll2),
             ] {
                 // With a frame check sequence length in the upper half.
                 let file = [
@@ -351,9 +355,10 @@ fn what_cannot_be_is_refused_with_its_place_and_reason() {
             a1]",
         ),
         (
-            maker.pcap(0xa1b2_c3d4, 113),
-            "test: at byte 0, after packet 0: link type Linux cooked (113) is not supported: \
-            capture on one Ethernet or IP interface (Ethernet is 1, raw IP 101)",
+            maker.pcap(0xa1b2_c3d4, 127),
+            "test: at byte 0, after packet 0: link type 802.11 with radiotap (127) is not \
+            supported: Ethernet (1), raw IP (101), BSD loopback (0) and Linux cooked (113, 276) \
+            are",
         ),
         (
             [
@@ -461,6 +466,8 @@ fn options() -> PcapOptions {
         link: LinkKind::Ethernet,
         mac: Mac([2; 6]),
         mtu: 1500,
+        any_mac: false,
+        skip_vlan: false,
     }
 }
 
@@ -525,7 +532,7 @@ fn packets_that_cannot_be_replayed_are_skipped_and_counted() {
     .concat();
     let mut port = port(Some(file), None);
     assert_eq!(due(&mut port, u64::MAX).unwrap(), [b"good"]);
-    assert_eq!(port.skipped(), Skipped { truncated: 2, too_long: 1, link_type: 2 });
+    assert_eq!(port.skipped(), Skipped { truncated: 2, too_long: 1, link_type: 2, not_ip: 0 });
     assert_eq!((port.statistics().rx_errors.read(), port.next_time()), (5, None));
 }
 
@@ -615,4 +622,76 @@ fn a_capture_of_another_link_type_is_refused() {
         error,
         "port p: the capture to read is of another link type; the port is Ip, the file Ethernet"
     );
+}
+
+#[test]
+fn what_only_captures_have_is_taken_off() {
+    let maker = Maker { big: true };
+    let file = [
+        maker.pcap(0xa1b2_c3d4, 113),
+        maker.record(1, 0, &[&[0; 14][..], &[8, 0], b"ip"].concat(), 18),
+        maker.record(1, 1, &[&[0; 14][..], &[8, 6], b"arp"].concat(), 19),
+        maker.record(1, 2, &[&[0; 14][..], &[0x81, 0, 0, 9, 0x86, 0xdd], b"tagged"].concat(), 26),
+    ]
+    .concat();
+    for (skip_vlan, received) in [(false, &[&b"ip"[..]][..]), (true, &[b"ip", b"tagged"])] {
+        let options = PcapOptions { link: LinkKind::Ip, skip_vlan, ..options() };
+        let reader =
+            PcapReader::new("t".into(), Box::new(Cursor::new(file.clone())), None).unwrap();
+        let mut port = PcapPort::new(options, Some(reader), None).unwrap();
+        assert_eq!(due(&mut port, u64::MAX).unwrap(), received);
+        assert_eq!(port.skipped().not_ip, 3 - received.len() as u64);
+    }
+}
+
+#[test]
+fn frames_for_others_are_taken_if_asked_and_those_for_groups_stay() {
+    let own = [2; 6];
+    let frame = |destination: [u8; 6], tags: &[u8]| {
+        [&destination[..], &[4; 6], tags, &[8, 0], &[0x45; 30]].concat()
+    };
+    let other = [0, 1, 2, 3, 4, 5];
+    let group = [0x33, 0x33, 0, 0, 0, 1];
+    let tags = [0x88, 0xa8, 0, 7, 0x81, 0, 0, 5];
+    let packets: Vec<_> = [frame(other, &[]), frame(group, &[]), frame(other, &tags), vec![7; 3]]
+        .into_iter()
+        .enumerate()
+        .map(|(at, bytes)| (at as u64, bytes))
+        .collect();
+    let file = written(&packets);
+    for (any_mac, skip_vlan) in [(false, false), (true, false), (false, true), (true, true)] {
+        let options = PcapOptions { any_mac, skip_vlan, ..options() };
+        let reader =
+            PcapReader::new("t".into(), Box::new(Cursor::new(file.clone())), None).unwrap();
+        let mut port = PcapPort::new(options, Some(reader), None).unwrap();
+        let to = if any_mac { own } else { other };
+        let left: &[u8] = if skip_vlan { &[] } else { &tags };
+        let expected = [frame(to, &[]), frame(group, &[]), frame(to, left), vec![7; 3]];
+        assert_eq!(due(&mut port, u64::MAX).unwrap(), expected, "{any_mac} {skip_vlan}");
+    }
+}
+
+#[test]
+fn a_compressed_capture_is_read_and_progress_is_the_files() {
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    let compress = |bytes: &[u8]| {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    };
+    let packets: Vec<_> = (0..500_u64).map(|at| (at, vec![at as u8; 100])).collect();
+    let plain = written(&packets);
+    let file = compress(&plain);
+    let (seen, error) = read(&file);
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(seen.len(), 500);
+    assert_eq!(seen[7].1, vec![7; 100]);
+    // What was cut off is said with its place in what is compressed.
+    let cut = file[..file.len() / 2].to_vec();
+    let (seen, error) = read(&cut);
+    let error = error.unwrap();
+    assert!(seen.len() < 500 && error.offset < plain.len() as u64, "{error}");
+    let (seen, error) = read(&compress(&file));
+    assert!(seen.is_empty() && error.unwrap().to_string().contains("neither pcap nor pcapng"));
 }
