@@ -7,9 +7,9 @@ use core::fmt::Write;
 use api::{
     AddressFilter, ConnectionFilter, FilterId, FlowChange, FlowCommand, LinkChange, LinkSpec,
     MAIN_VRF, NeighbourFilter, PolicyFilter, PolicyId, QdiscSpec, Request, RouteFilter, RouteId,
-    RouteSpec, Selector, StateFilter, StateSpec, TapTarget, TupleFilter, VrfChange,
+    RouteSpec, RuleSpec, Selector, StateFilter, StateSpec, TapTarget, TupleFilter, VrfChange,
 };
-use types::VlanProtocol;
+use types::{Family, VlanProtocol};
 
 use crate::quantity::Quantity;
 use crate::{check, describe};
@@ -21,6 +21,37 @@ const HIDDEN: &str = "HIDDEN";
 /// line of it escapes control characters. A batch, and several flows, are said by their number;
 /// [`commands`] has each.
 pub fn command(request: &Request) -> String {
+    let said = without_family(request);
+    match family(request) {
+        Some(Family::V4) => format!("-4 {said}"),
+        Some(Family::V6) => format!("-6 {said}"),
+        None => said,
+    }
+}
+
+/// The family that a request is about, where no word but an option in front says it.
+fn family(request: &Request) -> Option<Family> {
+    use Request as R;
+    match request {
+        R::StateList(list) => list.filter.family,
+        R::StateFlush(flush) => flush.filter.family,
+        R::PolicyList(filter) | R::PolicyFlush(filter) => filter.family,
+        // Without a word they are about IPv4.
+        R::RouteList(filter) | R::RouteFlush(filter) => {
+            let is_said =
+                [filter.destination, filter.within, filter.holding].iter().any(Option::is_some);
+            filter.family.filter(|family| *family == Family::V6 && !is_said)
+        }
+        R::NeighbourList(filter) | R::NeighbourFlush(filter) => filter.family,
+        R::AddressList(filter) | R::AddressFlush(filter) => filter.family,
+        R::RuleAdd(spec) | R::RuleDelete(spec) | R::RuleList(spec) | R::RuleFlush(spec) => {
+            spec.family.filter(|_| spec.from.is_none() && spec.to.is_none())
+        }
+        _ => None,
+    }
+}
+
+fn without_family(request: &Request) -> String {
     use Request as R;
     match request {
         R::Version => "version".to_owned(),
@@ -29,6 +60,7 @@ pub fn command(request: &Request) -> String {
         R::Workers => "show workers".to_owned(),
         R::Drops => "show drops".to_owned(),
         R::Caches => "show cache".to_owned(),
+        R::Costs => "show cost".to_owned(),
         R::Spd(_) => "show spd".to_owned(),
         R::Batch(batch) => format!("batch of {} commands", batch.requests.len()),
         R::Reload { dry_run: false } => "reload".to_owned(),
@@ -58,6 +90,7 @@ pub fn command(request: &Request) -> String {
         R::PolicyDelete(id) => policy("xfrm policy delete", id),
         R::PolicyGet(id) => policy("xfrm policy get", id),
         R::PolicyList(filter) => policies("xfrm policy list", filter),
+        R::PolicyPage(_) => "show policies".to_owned(),
         R::PolicyFlush(filter) => policies("xfrm policy flush", filter),
         R::PolicyCount | R::PolicyCountByDirection => "xfrm policy count".to_owned(),
         R::PolicySetDefault(defaults) => {
@@ -77,10 +110,10 @@ pub fn command(request: &Request) -> String {
         R::RouteList(filter) => routes("route list", filter),
         R::RouteFlush(filter) => routes("route flush", filter),
 
-        R::RuleAdd(spec) => format!("rule add {}", describe::rule(spec)),
-        R::RuleDelete(spec) => format!("rule delete {}", describe::rule(spec)),
-        R::RuleList(_) => "rule list".to_owned(),
-        R::RuleFlush(spec) => format!("rule flush {}", describe::rule(spec)),
+        R::RuleAdd(spec) => rule("rule add", spec),
+        R::RuleDelete(spec) => rule("rule delete", spec),
+        R::RuleList(spec) => rule("rule list", spec),
+        R::RuleFlush(spec) => rule("rule flush", spec),
 
         R::NextHopList => "show next-hops".to_owned(),
 
@@ -274,8 +307,17 @@ fn policy(verb: &str, id: &PolicyId) -> String {
 }
 
 fn policies(verb: &str, filter: &PolicyFilter) -> String {
-    let PolicyFilter { vrf, if_id, family: _, direction, index, action, priority, selector: is } =
-        filter;
+    let PolicyFilter {
+        vrf,
+        if_id,
+        family: _,
+        direction,
+        index,
+        action,
+        priority,
+        name,
+        selector: is,
+    } = filter;
     let mut text = verb.to_owned();
     selector(&mut text, is);
     word(&mut text, "dir", *direction);
@@ -283,6 +325,7 @@ fn policies(verb: &str, filter: &PolicyFilter) -> String {
     word(&mut text, "action", *action);
     word(&mut text, "priority", *priority);
     word(&mut text, "if_id", *if_id);
+    word(&mut text, "name", *name);
     word(&mut text, "vrf", vrf.as_ref());
     text
 }
@@ -336,6 +379,13 @@ fn routes(verb: &str, filter: &RouteFilter) -> String {
     word(&mut text, "table", *table);
     flag(&mut text, *all && vrf.is_none() && table.is_none(), "table all");
     text
+}
+
+fn rule(verb: &str, spec: &RuleSpec) -> String {
+    let mut text = verb.to_owned();
+    word(&mut text, "priority", spec.priority);
+    word(&mut text, "from", spec.from);
+    text + &describe::rule_rest(spec)
 }
 
 fn neighbours(verb: &str, filter: &NeighbourFilter) -> String {
@@ -485,8 +535,14 @@ mod tests {
     use super::*;
 
     fn parsed(line: &str) -> Request {
+        let (family, line) = match line.split_at_checked(3) {
+            Some(("-4 ", line)) => (Some(Family::V4), line),
+            Some(("-6 ", line)) => (Some(Family::V6), line),
+            _ => (None, line),
+        };
         let words: Vec<_> = line.split_whitespace().collect();
-        crate::grammar::parse(&words).unwrap_or_else(|refusal| panic!("{line}: {refusal}"))
+        crate::grammar::parse_with(&words, family)
+            .unwrap_or_else(|refusal| panic!("{line}: {refusal}"))
     }
 
     #[test]
@@ -494,6 +550,8 @@ mod tests {
         for line in [
             "xfrm policy add src 10.1.0.0/16 dst 10.2.0.0/16 dir out priority 5 vrf red",
             "xfrm policy update src 10.1.0.0/16 dst 10.2.0.0/16 dir in action block if_id 7",
+            "xfrm policy add src 10.1.0.0/16 dst 10.2.0.0/16 dir out vrf red name berlin",
+            "xfrm policy flush dir out name berlin vrf red",
             "xfrm policy delete src 10.1.0.0/16 dst 10.2.0.0/16 dir out vrf red",
             "xfrm policy delete dir in index 9",
             "xfrm policy flush dir out vrf red",
@@ -508,6 +566,17 @@ mod tests {
             "route flush root 10.0.0.0/8 vrf red",
             "rule add from 10.0.0.0/8 iif lan lookup 10 priority 100",
             "rule delete from 10.0.0.0/8 lookup 10 priority 100",
+            "rule add lookup 10",
+            "-6 rule add lookup 10 priority 5",
+            "rule flush",
+            "-6 rule flush iif lan",
+            "-4 rule flush priority 7",
+            "-6 route flush dev lan",
+            "-6 route add default via 2001:db8::1",
+            "-4 neigh flush dev lan",
+            "-6 addr flush dev lan",
+            "-6 xfrm policy flush",
+            "-4 xfrm state flush",
             "neigh add 192.0.2.9 lladdr 02:00:00:00:00:09 dev lan",
             "neigh replace fe80::9 lladdr 02:00:00:00:00:09 dev lan",
             "neigh delete 192.0.2.9 dev lan",

@@ -21,7 +21,7 @@ pub(crate) fn firewall(spec: &FirewallSpec) -> String {
 }
 
 /// `src 10.0.0.0/8 dst 10.1.0.0/16 proto udp dport 53 dir out priority 5 tmpl src ... dst ... proto
-/// esp mode tunnel reqid 1`
+/// esp mode tunnel reqid 1 vrf red name berlin`
 pub(crate) fn policy(spec: &PolicySpec) -> String {
     let mut text = selector(&spec.selector);
     // A string takes everything that is written to it.
@@ -53,11 +53,15 @@ pub(crate) fn policy(spec: &PolicySpec) -> String {
             let _ = write!(text, " reqid {}", template.reqid);
         }
     }
-    in_vrf(text, &spec.vrf)
+    let mut text = in_vrf(text, &spec.vrf);
+    if let Some(name) = &spec.name {
+        let _ = write!(text, " name {name}");
+    }
+    text
 }
 
 /// `src 10.0.0.0/8 dst 10.1.0.0/16 proto udp sport 1-2 dport 53 dscp ef`
-pub(crate) fn selector(selector: &Selector) -> String {
+pub fn selector(selector: &Selector) -> String {
     let mut text = String::new();
     let mut word = |key: &str, value: Option<String>| {
         if let Some(value) = value {
@@ -192,7 +196,12 @@ pub(crate) fn rule(spec: &RuleSpec) -> String {
         _ => "0.0.0.0/0",
     };
     let from = spec.from.map_or_else(|| all.to_owned(), |from| from.to_string());
-    let mut text = format!("priority {} from {from}", spec.priority.unwrap_or(0));
+    format!("priority {} from {from}{}", spec.priority.unwrap_or(0), rule_rest(spec))
+}
+
+/// What a rule says besides its priority and the sources.
+pub(crate) fn rule_rest(spec: &RuleSpec) -> String {
+    let mut text = String::new();
     let mut word = |key: &str, value: Option<String>| {
         if let Some(value) = value {
             let _ = write!(text, " {key} {value}");

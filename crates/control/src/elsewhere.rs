@@ -1,52 +1,254 @@
 //! What users look for in a router and hitpath leaves to other programs. It is refused by name.
 
+/// What is not here, and what does it instead.
+type Elsewhere = (&'static str, &'static str);
+
 /// Says that hitpath does not do what `word` is about, and what does, if it is such a word.
-pub(crate) fn elsewhere(word: &str) -> Option<(&'static str, &'static str)> {
-    let word = word.to_ascii_lowercase().replace('_', "-");
-    let of = |words: &[&str]| words.contains(&word.as_str());
-    if of(ROUTER_ADVERTISEMENTS) {
-        Some((
-            "hitpath neither sends router advertisements nor takes any",
-            "radvd or dnsmasq on the interface of the port; docs/interfaces.md says how",
-        ))
-    } else if of(DHCP) {
-        Some((
-            "hitpath is no DHCP server, relay or client",
-            "dnsmasq or dhcrelay as a station of the link; docs/interfaces.md says how",
-        ))
-    } else {
-        None
-    }
+pub(crate) fn elsewhere(word: &str) -> Option<Elsewhere> {
+    find(word, &WORDS)
 }
 
-const ROUTER_ADVERTISEMENTS: &[&str] = &[
-    "ra",
-    "accept-ra",
-    "send-ra",
-    "router-advertisement",
-    "router-advertisements",
-    "router-advert",
-    "radv",
-    "radvd",
-    "rtadv",
-    "rdnss",
-    "dnssl",
+/// The same of the name of a section or key of a configuration file, which may be that of a whole
+/// feature: in commands, words such as `bridge` or `gre` have answers of their own.
+pub(crate) fn feature(name: &str) -> Option<Elsewhere> {
+    elsewhere(name).or_else(|| find(name, &FEATURES))
+}
+
+fn find(word: &str, all: &[(&[&str], Elsewhere)]) -> Option<Elsewhere> {
+    let word = word.to_ascii_lowercase().replace('_', "-");
+    all.iter().find(|(words, _)| words.contains(&word.as_str())).map(|(_, found)| *found)
+}
+
+const WORDS: [(&[&str], Elsewhere); 2] = [
+    (
+        &[
+            "ra",
+            "accept-ra",
+            "send-ra",
+            "router-advertisement",
+            "router-advertisements",
+            "router-advert",
+            "radv",
+            "radvd",
+            "rtadv",
+            "rdnss",
+            "dnssl",
+        ],
+        (
+            "hitpath neither sends router advertisements nor takes any",
+            "radvd or dnsmasq on the interface of the port; docs/interfaces.md says how",
+        ),
+    ),
+    (
+        &[
+            "dhcp",
+            "dhcp4",
+            "dhcp6",
+            "dhcpv4",
+            "dhcpv6",
+            "dhcp-relay",
+            "dhcp4-relay",
+            "dhcp6-relay",
+            "dhcpv4-relay",
+            "dhcpv6-relay",
+            "dhcp-server",
+            "dhcp-client",
+            "dhcp-helper",
+            "helper-address",
+            "dhcrelay",
+        ],
+        (
+            "hitpath is no DHCP server, relay or client",
+            "dnsmasq or dhcrelay as a station of the link; docs/interfaces.md says how",
+        ),
+    ),
 ];
 
-const DHCP: &[&str] = &[
-    "dhcp",
-    "dhcp4",
-    "dhcp6",
-    "dhcpv4",
-    "dhcpv6",
-    "dhcp-relay",
-    "dhcp4-relay",
-    "dhcp6-relay",
-    "dhcpv4-relay",
-    "dhcpv6-relay",
-    "dhcp-server",
-    "dhcp-client",
-    "dhcp-helper",
-    "helper-address",
-    "dhcrelay",
+const FEATURES: [(&[&str], Elsewhere); 17] = [
+    (
+        &[
+            "ike",
+            "ikev1",
+            "ikev2",
+            "isakmp",
+            "strongswan",
+            "swanctl",
+            "libreswan",
+            "racoon",
+            "conn",
+            "connection",
+            "connections",
+            "psk",
+            "pre-shared-key",
+            "pre-shared-keys",
+            "secret",
+            "secrets",
+            "certificate",
+            "certificates",
+            "phase1",
+            "phase2",
+            "proposal",
+            "proposals",
+            "dpd",
+            "rekey",
+            "road-warrior",
+        ],
+        (
+            "hitpath negotiates no keys",
+            "strongSwan or another IKE daemon, whose keys go to `hitpath xfrm state add`; or \
+            [[sa]] with keys of your own",
+        ),
+    ),
+    (
+        &[
+            "bgp",
+            "ospf",
+            "ospf6",
+            "ospfv3",
+            "isis",
+            "is-is",
+            "rip",
+            "ripng",
+            "eigrp",
+            "babel",
+            "ldp",
+            "routing-protocol",
+            "routing-protocols",
+            "protocols",
+            "router",
+            "frr",
+            "bird",
+            "quagga",
+        ],
+        (
+            "hitpath speaks no routing protocol",
+            "FRR or BIRD, whose routes go to `hitpath route` or `hitpath batch`; or [[route]]",
+        ),
+    ),
+    (&["bfd"], ("hitpath does not speak BFD", "bfdd of FRR, and routes by its word")),
+    (
+        &[
+            "ha",
+            "high-availability",
+            "failover",
+            "cluster",
+            "redundancy",
+            "vrrp",
+            "hsrp",
+            "carp",
+            "keepalived",
+            "conntrack-sync",
+            "conntrackd",
+            "state-sync",
+            "sync",
+            "peer-gateway",
+        ],
+        (
+            "hitpath hands neither addresses nor connections over to another gateway",
+            "keepalived, whose scripts call `hitpath addr` and `hitpath route`",
+        ),
+    ),
+    (
+        &["nat64", "dns64", "nat46", "siit", "clat", "464xlat", "map-e", "map-t", "ds-lite"],
+        (
+            "hitpath translates no IPv6 to IPv4",
+            "Jool or TAYGA as a station of a link; NAT within a family is [firewall] and flows",
+        ),
+    ),
+    (
+        &["dns", "dnsmasq", "resolver", "nameserver", "name-server", "dns-forwarder", "dyndns"],
+        ("hitpath resolves no names", "unbound or dnsmasq as a station of a link"),
+    ),
+    (&["ntp", "ptp", "chrony", "timezone"], ("hitpath sets no clock", "chrony")),
+    (
+        &["snmp", "snmpd", "monitoring", "prometheus"],
+        ("hitpath speaks no SNMP", "[metrics], which Prometheus reads; docs/metrics.md says how"),
+    ),
+    (
+        &["netflow", "ipfix", "sflow", "flow-export", "flow-exporter"],
+        (
+            "hitpath exports no flows",
+            "pmacct or softflowd on what `hitpath tap` copies; `hitpath conntrack -E` tells of \
+            connections",
+        ),
+    ),
+    (
+        &[
+            "wireguard",
+            "wg",
+            "openvpn",
+            "ovpn",
+            "l2tp",
+            "pptp",
+            "sstp",
+            "ssl-vpn",
+            "sslvpn",
+            "anyconnect",
+            "remote-access",
+        ],
+        (
+            "hitpath has no tunnels but those of IPsec",
+            "the program itself as a station of a link; or [[sa]] and [[policy]]",
+        ),
+    ),
+    (
+        &["pppoe", "ppp", "dialer", "wwan", "wifi", "wlan"],
+        ("hitpath dials nowhere", "a modem or access point as a station of a link"),
+    ),
+    (
+        &["bridge", "bridges", "bond", "bonds", "bonding", "lag", "lacp", "team", "stp", "rstp"],
+        (
+            "hitpath joins no interfaces",
+            "ip link add type bond or bridge, and that interface as `interface` of a [[port]]; \
+            frames between ports are flows",
+        ),
+    ),
+    (
+        &[
+            "vxlan", "geneve", "gre", "gretap", "ipip", "sit", "6in4", "6rd", "mpls", "evpn",
+            "macsec",
+        ],
+        (
+            "hitpath has no tunnels but those of IPsec",
+            "ip link add, and a tunnel interface with Ethernet frames as `interface` of a [[port]]",
+        ),
+    ),
+    (
+        &["multicast", "pim", "igmp", "igmp-proxy", "mld", "mroute", "mrouted"],
+        ("hitpath forwards no multicast", "pimd or smcroute on a router beside it"),
+    ),
+    (
+        &["ids", "ips", "suricata", "snort", "dpi", "proxy", "squid", "web-filter", "antivirus"],
+        (
+            "hitpath does not look into payloads",
+            "Suricata or a proxy as a station of a link, to which flows send packets or copies",
+        ),
+    ),
+    (&["lldp", "cdp", "lldpd"], ("hitpath speaks no LLDP", "lldpd on the interface of the port")),
+    (
+        &["upnp", "nat-pmp", "pcp", "radius", "tacacs", "captive-portal", "user", "users", "ssh"],
+        (
+            "hitpath knows no users and lets none open ports",
+            "forwards of [firewall]; who may use the control socket is docs/security.md",
+        ),
+    ),
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_name_stands_twice_and_all_are_as_they_are_looked_for() {
+        let mut seen = BTreeSet::new();
+        for word in WORDS.iter().chain(&FEATURES).flat_map(|(words, _)| words.iter()) {
+            assert!(seen.insert(word), "{word}");
+            assert_eq!(word.to_ascii_lowercase().replace('_', "-"), **word);
+            assert!(feature(&word.to_uppercase().replace('-', "_")).is_some(), "{word}");
+        }
+        assert_eq!(elsewhere("bgp"), None);
+        assert_eq!(feature("port"), None);
+    }
+}

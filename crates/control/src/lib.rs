@@ -26,12 +26,13 @@ mod wipe;
 pub use command::{command, commands};
 pub use config::{Config, Diagnostic, Diagnostics, ReadKeys, Written, load, load_with_keys};
 pub use conntrack_settings::ConntrackSettings;
+pub use describe::selector as selector_words;
 pub use model::{
     Boundary, Changes, Control, ObjectChange, OpenedPort, Plan, Reservation, Restored,
     SECRET_LENGTH, SaEvent, SaEventKind, SeenInterface, SequenceRecord, VrfCounts, links,
 };
 pub use settings::{
-    AuditLog, CacheSettings, GatewaySettings, Idle, IpsecSettings, MetricsSettings, PortKind,
-    PortSettings, Seccomp, StateDirectory,
+    AuditLog, CacheSettings, GatewaySettings, Idle, IpsecSettings, MetricsSettings, PageSettings,
+    PortKind, PortSettings, Seccomp, StateDirectory,
 };
 pub use wipe::wipe_stack;

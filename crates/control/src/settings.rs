@@ -38,6 +38,8 @@ pub struct GatewaySettings {
     pub allow_sequence_reuse: bool,
     /// Who may read what is counted.
     pub metrics: MetricsSettings,
+    /// Who may look at the page.
+    pub page: PageSettings,
     /// Where it is written who changed what.
     pub audit: AuditLog,
     /// How packets are decided.
@@ -55,6 +57,20 @@ pub struct MetricsSettings {
     pub anyone: bool,
     /// Objects of one kind that have metrics of their own.
     pub objects: usize,
+}
+
+/// Where the page is served that shows in a browser what the gateway does. Without an address and a
+/// socket it is not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageSettings {
+    /// Where browsers ask. They need the token.
+    pub address: Option<SocketAddr>,
+    /// The file with the word that they have to know.
+    pub token_file: Option<PathBuf>,
+    /// A Unix socket, for a proxy or ssh in front of it, where no token is needed.
+    pub socket: Option<PathBuf>,
+    /// Whether the daemon's group may connect to the socket as well.
+    pub socket_group: bool,
 }
 
 /// How packets are decided, and what of it is remembered.
@@ -181,6 +197,8 @@ impl GatewaySettings {
         note("keep-keys", self.keep_keys.to_string(), wanted.keep_keys.to_string());
         let metrics = self.metrics.changes_to(&wanted.metrics);
         changes.extend(metrics.into_iter().map(|text| ("metrics", text)));
+        let page = self.page.changes_to(&wanted.page);
+        changes.extend(page.into_iter().map(|text| ("page", text)));
         if self.audit != wanted.audit {
             changes.push(("audit", format!("log {} -> {}", self.audit, wanted.audit)));
         }
@@ -264,28 +282,51 @@ impl Default for GatewaySettings {
             seccomp: Seccomp::On,
             allow_sequence_reuse: false,
             metrics: MetricsSettings::default(),
+            page: PageSettings::default(),
             audit: AuditLog::default(),
             ipsec: IpsecSettings::default(),
         }
     }
 }
 
+/// What is different of the keys of a section, of which each is with its value and that wanted:
+/// `KEY OLD -> NEW`.
+fn changed<const N: usize>(keys: [(&str, String, String); N]) -> Vec<String> {
+    let different = keys.into_iter().filter(|(_, is, wanted)| is != wanted);
+    different.map(|(key, is, wanted)| format!("{key} {is} -> {wanted}")).collect()
+}
+
+fn address_of(address: &Option<SocketAddr>) -> String {
+    address.map_or_else(|| "none".to_owned(), |address| address.to_string())
+}
+
+fn path_of(path: &Option<PathBuf>) -> String {
+    path.as_ref().map_or_else(|| "none".to_owned(), |path| path.display().to_string())
+}
+
 impl MetricsSettings {
-    /// What is different in `wanted`, key by key: `KEY OLD -> NEW`.
+    /// What is different in `wanted`.
     fn changes_to(&self, wanted: &Self) -> Vec<String> {
         let Self { address, token_file, anyone, objects } = self;
-        let or_none = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());
-        let address_of = |is: &Option<SocketAddr>| or_none(is.map(|is| is.to_string()));
-        let path_of =
-            |is: &Option<PathBuf>| or_none(is.as_ref().map(|is| is.display().to_string()));
-        let keys = [
+        changed([
             ("address", address_of(address), address_of(&wanted.address)),
             ("token-file", path_of(token_file), path_of(&wanted.token_file)),
             ("anyone", anyone.to_string(), wanted.anyone.to_string()),
             ("objects", objects.to_string(), wanted.objects.to_string()),
-        ];
-        let different = keys.into_iter().filter(|(_, is, wanted)| is != wanted);
-        different.map(|(key, is, wanted)| format!("{key} {is} -> {wanted}")).collect()
+        ])
+    }
+}
+
+impl PageSettings {
+    /// What is different in `wanted`.
+    fn changes_to(&self, wanted: &Self) -> Vec<String> {
+        let Self { address, token_file, socket, socket_group } = self;
+        changed([
+            ("address", address_of(address), address_of(&wanted.address)),
+            ("token-file", path_of(token_file), path_of(&wanted.token_file)),
+            ("socket", path_of(socket), path_of(&wanted.socket)),
+            ("socket-group", socket_group.to_string(), wanted.socket_group.to_string()),
+        ])
     }
 }
 

@@ -80,8 +80,20 @@ pub(crate) fn shown(word: &str) -> String {
     if word.chars().nth(SHOWN).is_some() { format!("{start}...") } else { start }
 }
 
-/// A name of a port or VRF: 1 to 15 letters, digits, `-`, `_` and `.`, no word that means something
-/// else in commands.
+/// A name of a VRF: as of a port, but no word that means something else where commands name VRFs and
+/// tables.
+pub(crate) fn vrf_name(part: &'static str, name: &str) -> Result<(), Fault> {
+    self::name(part, name)?;
+    let means = match name {
+        "lo" => "the gateway itself in policy rules",
+        "all" => "all routing tables",
+        "local" | "default" => "a routing table of Linux",
+        _ => return Ok(()),
+    };
+    Err(Fault::invalid(part, format!("'{name}' is {means}")).hint("another name, as in blue"))
+}
+
+/// A name of a port or VRF: 1 to 15 letters, digits, `-`, `_` and `.`.
 pub(crate) fn name(part: &'static str, name: &str) -> Result<(), Fault> {
     const HINT: &str = "1 to 15 letters, digits, '-', '_' or '.', the first a letter or digit";
     if name.is_empty() || name.len() > MAX_NAME {
@@ -133,6 +145,18 @@ pub(crate) fn own_address(part: &'static str, prefix: IpPrefix) -> Result<(), Fa
         Fault::invalid(part, format!("{prefix} cannot be the address of a port: it is {why}"))
             .hint(hint)
     })
+}
+
+/// An address that an xfrm link may have, of those of ports.
+pub(crate) fn xfrm_address(part: &'static str, prefix: IpPrefix) -> Result<(), Fault> {
+    if !is_v6_link_local(prefix.address()) {
+        return Ok(());
+    }
+    let message = format!(
+        "{prefix} cannot be the address of an xfrm link: what was decrypted came by no link that \
+        its scope could be"
+    );
+    Err(Fault::invalid(part, message).hint("a global or unique local address, as in fd00::1/64"))
 }
 
 /// An address that a station on a link may have.

@@ -190,6 +190,11 @@ fn check_ports(ports: &[Said<'_, PortSettings>], names: &Names<'_>, errors: &mut
             // Every link has the same link-local prefix, and may have the same link-local addresses
             // (RFC 4291 section 2.5.6).
             if is_v6_link_local(own) {
+                if settings.kind.xfrm().is_some()
+                    && let Err(fault) = check::xfrm_address("addresses", *address)
+                {
+                    port.table.fault(fault, errors);
+                }
                 continue;
             }
             if let Some((other, first)) =
@@ -277,6 +282,14 @@ fn check_routes(
             if let Some(other) = other {
                 names.check_vrf_at(route, part, other, errors);
             }
+        }
+        let own = connected.get(spec.vrf.as_str()).map_or(&[][..], Vec::as_slice);
+        if let Some(source) = spec.prefsrc.filter(|_| vrf && names.whole && spec.table.is_none())
+            && own.iter().all(|(own, _)| own.address() != source)
+        {
+            let message = format!("src {source} is no address of a port of VRF {}", spec.vrf);
+            let hint = "an address of the gateway in the route's VRF".to_owned();
+            errors.add(route.table.place("src"), message, Some(hint));
         }
         if spec.nexthop_vrf.is_some() {
             continue;

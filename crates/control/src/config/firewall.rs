@@ -49,6 +49,8 @@ pub(super) fn firewall<'t>(table: Table<'t>, errors: &mut Errors<'_>) -> Option<
             networks: networks(&zone, errors),
             networks_vrf: text(&zone, "networks-vrf", errors),
             masquerade: zone.word("masquerade", Masquerade::WORDS, errors).map(|found| found.value),
+            max_connections: limit(&zone, "max-connections", errors),
+            max_connections_per_source: limit(&zone, "max-connections-per-source", errors),
         });
     }
     for (at, service) in table.tables("service", "service.", errors).into_iter().enumerate() {
@@ -201,6 +203,10 @@ impl SaidFirewall<'_> {
             errors.note(self.whole.at, text);
         }
     }
+}
+
+fn limit(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option<u32> {
+    table.number(key, 1..=u32::MAX.into(), errors).map(|found| found.value)
 }
 
 fn text(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option<String> {

@@ -43,7 +43,7 @@ pub use self::write::Written;
 pub(crate) use self::write::write;
 use self::write_firewall::write_firewall;
 use crate::conntrack_settings::ConntrackSettings;
-use crate::elsewhere::elsewhere;
+use crate::elsewhere::feature;
 use crate::settings::{GatewaySettings, PortSettings};
 
 /// A port, its VLAN, and that one's.
@@ -295,6 +295,9 @@ fn interpret(
     gateway.metrics = single(document, "metrics", errors)
         .map(|table| sections::metrics(table, errors))
         .unwrap_or_default();
+    gateway.page = single(document, "page", errors)
+        .map(|table| sections::page(&table, errors))
+        .unwrap_or_default();
     gateway.audit = single(document, "audit", errors)
         .map(|table| sections::audit(&table, errors))
         .unwrap_or_default();
@@ -390,7 +393,7 @@ fn refuse_unknown_sections(document: &DeTable<'_>, errors: &mut Errors<'_>) {
     let names = || SECTIONS.iter().map(|section| section.name);
     for key in document.keys().filter(|key| !names().any(|name| name == key.get_ref().as_ref())) {
         let name = key.get_ref().as_ref();
-        if let Some((message, hint)) = elsewhere(name) {
+        if let Some((message, hint)) = feature(name) {
             let message = format!("there is no section {}: {message}", quoted(name));
             errors.add(key.span().start, message, Some(hint.to_owned()));
             continue;

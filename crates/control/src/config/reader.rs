@@ -11,7 +11,7 @@ use super::diagnostic::{Errors, nearest};
 use super::ipsec::hint_for_key;
 use super::keys::Section;
 use crate::check::Fault;
-use crate::elsewhere::elsewhere;
+use crate::elsewhere::feature;
 
 /// A value, and where in the text it is.
 #[derive(Clone, Copy, Debug)]
@@ -349,7 +349,7 @@ impl<'t> Table<'t> {
             self.entries.keys().filter(|key| !known().any(|known| known == key.get_ref().as_ref()))
         {
             let name = key.get_ref().as_ref();
-            if let Some((message, hint)) = elsewhere(name) {
+            if let Some((message, hint)) = feature(name) {
                 let message = format!("{} has no key {}: {message}", self.name, quoted(name));
                 errors.add(key.span().start, message, Some(hint.to_owned()));
                 continue;

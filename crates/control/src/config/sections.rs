@@ -17,8 +17,8 @@ use super::reader::{Found, Table, number_element, parsed_element};
 use super::{ReadKeys, VrfSettings};
 use crate::check::{self, Fault};
 use crate::settings::{
-    AuditLog, GatewaySettings, Idle, MetricsSettings, PORT_KINDS, PortKind, PortKindValues,
-    PortSettings, StateDirectory,
+    AuditLog, GatewaySettings, Idle, MetricsSettings, PORT_KINDS, PageSettings, PortKind,
+    PortKindValues, PortSettings, StateDirectory,
 };
 
 /// The most worker threads.
@@ -70,6 +70,7 @@ pub(super) fn gateway(table: Table<'_>, errors: &mut Errors<'_>) -> GatewaySetti
             .flag("allow-sequence-reuse", errors)
             .map_or(usual.allow_sequence_reuse, |found| found.value),
         metrics: usual.metrics,
+        page: usual.page,
         audit: usual.audit,
         ipsec: usual.ipsec,
     }
@@ -138,6 +139,45 @@ pub(super) fn metrics(table: Table<'_>, errors: &mut Errors<'_>) -> MetricsSetti
     }
 }
 
+pub(super) fn page(table: &Table<'_>, errors: &mut Errors<'_>) -> PageSettings {
+    let address: Option<Found<SocketAddr>> =
+        table.parsed("address", "\"127.0.0.1:8080\" or \"[::1]:8080\"", errors);
+    let token_file = path(table, "token-file", errors);
+    let socket = path(table, "socket", errors);
+    let socket_group = table.flag("socket-group", errors).is_some_and(|found| found.value);
+    match address {
+        Some(Found { at, value }) if value.port() == 0 => {
+            let message = "port 0 is none that could be asked".to_owned();
+            errors.add(at, message, Some("1 to 65535, as in 8080".to_owned()));
+        }
+        Some(Found { at, value }) if !table.has("token-file") => {
+            let message = format!("whoever reaches {value} could look at the page");
+            let hint = "token-file, or socket in place of address: a Unix socket needs no token";
+            errors.add(at, message, Some(hint.to_owned()));
+        }
+        Some(_) => {}
+        None if table.has("token-file") && !table.has("address") => {
+            let message = "token-file is for those who ask at an address, and there is none";
+            let hint = "address = \"127.0.0.1:8080\"";
+            errors.add(table.place("token-file"), message.to_owned(), Some(hint.to_owned()));
+        }
+        None => {}
+    }
+    if let Some(path) = socket.as_ref().filter(|path| !path.is_absolute()) {
+        // Relative to what is not clear: the daemon may be started anywhere.
+        let message = format!("socket {path:?} is nowhere");
+        let hint = "a path that begins with /, as in \"/run/hitpath/page.sock\"";
+        errors.add(table.place("socket"), message, Some(hint.to_owned()));
+    }
+    if socket_group && !table.has("socket") {
+        let message = "socket-group says who may connect to the socket, and there is none";
+        let hint = "socket = \"/run/hitpath/page.sock\"";
+        errors.add(table.place("socket-group"), message.to_owned(), Some(hint.to_owned()));
+    }
+    let address = address.map(|found| found.value);
+    PageSettings { address, token_file, socket, socket_group }
+}
+
 /// The keys of the file that `keys-file` names, if it names one.
 pub(super) fn keys(
     table: &Table<'_>,
@@ -170,6 +210,10 @@ pub(super) fn vrf(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<VrfSetti
         .and_then(|found| Share::new(found.value));
     let number = table_number(table, errors);
     let name = name(table, "name", errors)?;
+    if let Err(fault) = check::vrf_name("name", &name) {
+        table.fault(fault, errors);
+        return None;
+    }
     if name == MAIN_VRF && number.is_some() {
         let fault = Fault::invalid("table", "VRF main has table 254, as with Linux");
         table.fault(fault.hint("leave the table out"), errors);

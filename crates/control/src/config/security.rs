@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use api::{Aead, Authentication, Encryption, Key, PolicySpec, Selector, StateSpec, Template};
 use types::{
-    Direction, DscpSelector, IpRange, OctetRange, PolicyAction, PortRange, Protocol, SaFlag,
-    SaMode, TcpFlagsSelector, Word,
+    Direction, DscpSelector, IpRange, OctetRange, PolicyAction, PolicyName, PortRange, Protocol,
+    SaFlag, SaMode, TcpFlagsSelector, Word,
 };
 
 use super::diagnostic::Errors;
@@ -107,6 +107,7 @@ pub(super) fn policy(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Polic
     let action = table.required_word("action", PolicyAction::WORDS, errors);
     let priority = table.number("priority", 0..=u32::MAX.into(), errors);
     let if_id = table.number("if-id", 0..=u32::MAX.into(), errors);
+    let name = table.parsed::<PolicyName>("name", "\"berlin-1\"", errors);
     let selector = selector(table, errors);
     let template =
         table.table("template", "template.", errors).and_then(|table| template(&table, errors));
@@ -122,6 +123,7 @@ pub(super) fn policy(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Polic
         priority: priority.map_or(0, |found| found.value),
         action: action?.value,
         template,
+        name: name.map(|found| found.value),
     };
     // Both halves may be wrong at once.
     let faults = [
@@ -189,7 +191,12 @@ fn key(table: &Table<'_>, keys: &[Key], errors: &mut Errors<'_>) -> Option<Key> 
         let found =
             number.parse::<usize>().ok().and_then(|number| keys.get(number.checked_sub(1)?));
         if found.is_none() {
-            let message = format!("there is no {}", quoted(text.value));
+            // It may be a key that begins so.
+            let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+            let message = match is_number {
+                true => format!("there is no {}", quoted(text.value)),
+                false => "what follows `key:` is no number of a line".to_owned(),
+            };
             let hint = match keys.len() {
                 0 => "keys-file in [gateway], or the key itself, with 0x in front".to_owned(),
                 count => format!("key:1 to key:{count}, as in the file that keys-file names"),

@@ -154,6 +154,55 @@ dhcp-relay = ["192.0.2.9"]
 }
 
 #[test]
+fn features_that_are_not_here_are_refused_by_name_with_what_does_them() {
+    let ike = "hitpath negotiates no keys (strongSwan or another IKE daemon, whose keys go to \
+        `hitpath xfrm state add`; or [[sa]] with keys of your own)";
+    let routing = "hitpath speaks no routing protocol (FRR or BIRD, whose routes go to `hitpath \
+        route` or `hitpath batch`; or [[route]])";
+    let failover = "hitpath hands neither addresses nor connections over to another gateway \
+        (keepalived, whose scripts call `hitpath addr` and `hitpath route`)";
+    let nat64 = "hitpath translates no IPv6 to IPv4 (Jool or TAYGA as a station of a link; NAT \
+        within a family is [firewall] and flows)";
+    refused(
+        r#"
+[gateway]
+vrrp = { id = 1 }
+[[port]]
+name = "lan"
+kind = "memory"
+OSPF = "area 0"
+[ike]
+psk = "secret"
+[[bgp.neighbor]]
+address = "192.0.2.9"
+[nat64]
+prefix = "64:ff9b::/96"
+[ha]
+peer = "192.0.2.9"
+"#,
+        &[
+            &format!("gw.toml:3:1: gateway has no key \"vrrp\": {failover}"),
+            &format!("gw.toml:7:1: port has no key \"OSPF\": {routing}"),
+            &format!("gw.toml:8:2: there is no section \"ike\": {ike}"),
+            &format!("gw.toml:10:3: there is no section \"bgp\": {routing}"),
+            &format!("gw.toml:12:2: there is no section \"nat64\": {nat64}"),
+            &format!("gw.toml:14:2: there is no section \"ha\": {failover}"),
+        ],
+    );
+}
+
+/// A name that is one of ours is no other program's.
+#[test]
+fn no_section_or_key_is_refused_as_a_feature() {
+    for section in SECTIONS {
+        assert_eq!(feature(section.name), None, "[{}]", section.name);
+        for key in section.keys {
+            assert_eq!(crate::elsewhere::elsewhere(key.name), None, "{}", key.name);
+        }
+    }
+}
+
+#[test]
 fn an_unknown_port_is_told_beside_other_errors() {
     refused(
         r#"
@@ -398,6 +447,34 @@ fn wrong_lengths_of_keys_are_told_with_the_right_ones() {
         \"rfc4106(gcm(aes))\", key = \"0x0011\" }\n",
     );
     assert!(told.starts_with("gw.toml:5:8: ") && told.contains("20 or 36 bytes"), "{told}");
+}
+
+#[test]
+fn vrfs_with_reserved_names_and_sources_of_others_are_told_with_their_lines() {
+    let vrf = |name: &str| format!("{GOOD}\n[[vrf]]\nname = \"{name}\"\n");
+    let lines = GOOD.lines().count();
+    for (name, means) in [
+        ("lo", "the gateway itself in policy rules"),
+        ("all", "all routing tables"),
+        ("local", "a routing table of Linux"),
+        ("default", "a routing table of Linux"),
+    ] {
+        let told =
+            format!("gw.toml:{}:8: '{name}' is {means} (another name, as in blue)", lines + 3);
+        refused(&vrf(name), &[&told]);
+    }
+    let route = |src: &str| {
+        format!(
+            "{GOOD}\n[[route]]\nto = \"10.9.0.0/16\"\nvia = \"192.168.11.1\"\nsrc = \"{src}\"\n"
+        )
+    };
+    assert_eq!(load("gw.toml", &route("192.168.11.2")).err(), None);
+    let told = format!(
+        "gw.toml:{}:7: src 192.168.11.1 is no address of a port of VRF main (an address of the \
+        gateway in the route's VRF)",
+        lines + 5
+    );
+    refused(&route("192.168.11.1"), &[&told]);
 }
 
 #[test]
@@ -823,6 +900,34 @@ fn metrics_for_others_than_this_machine_need_a_word() {
         ("token-file = \"token\"", "for those who ask at an address, and there is none"),
         ("address = \"127.0.0.1:1\"\ntoken-file = \"t\"\nanyone = true", "and not both"),
         ("objects = 10001", "objects = 10001"),
+    ] {
+        let told = errors(&with(lines));
+        assert!(told.contains(why), "{lines}: {told}");
+    }
+}
+
+#[test]
+fn the_page_needs_a_token_at_an_address() {
+    let port = "[[port]]\nname = \"p\"\nkind = \"memory\"\n";
+    let with = |lines: &str| format!("[page]\n{lines}\n{port}");
+    for lines in [
+        "address = \"127.0.0.1:8080\"\ntoken-file = \"token\"",
+        "socket = \"/run/hitpath/page.sock\"",
+        "socket = \"/run/p\"\nsocket-group = true\naddress = \"[::]:80\"\ntoken-file = \"t\"",
+    ] {
+        let config = load("x", &with(lines)).unwrap();
+        // What is written is read back.
+        let again = load("x", &write(config.clone(), None).unwrap().text).unwrap();
+        assert_eq!(again.gateway.page, config.gateway.page, "{lines}");
+    }
+    for (lines, why) in [
+        ("address = \"127.0.0.1:8080\"", "2:11: whoever reaches 127.0.0.1:8080 could look"),
+        ("address = \"localhost:80\"\ntoken-file = \"t\"", "invalid socket"),
+        ("address = \"127.0.0.1:0\"\ntoken-file = \"t\"", "port 0 is none"),
+        ("token-file = \"t\"", "for those who ask at an address, and there is none"),
+        ("socket = \"page.sock\"", "a path that begins with /"),
+        ("socket-group = true", "who may connect to the socket, and there is none"),
+        ("adress = \"127.0.0.1:0\"", "adress"),
     ] {
         let told = errors(&with(lines));
         assert!(told.contains(why), "{lines}: {told}");

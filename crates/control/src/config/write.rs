@@ -15,8 +15,8 @@ use crate::conntrack_settings::{ConntrackSettings, NO_SOURCE_LIMITS};
 use crate::describe;
 use crate::quantity::Quantity;
 use crate::settings::{
-    AuditLog, CacheSettings, GatewaySettings, IpsecSettings, MetricsSettings, PortKind,
-    PortSettings, StateDirectory,
+    AuditLog, CacheSettings, GatewaySettings, IpsecSettings, MetricsSettings, PageSettings,
+    PortKind, PortSettings, StateDirectory,
 };
 
 /// A configuration as a file.
@@ -30,38 +30,77 @@ pub struct Written {
     pub left_out: Vec<String>,
 }
 
-/// Writes `config`, and leaves out routes and neighbours that no file can ask for, as their link
-/// is gone. SAs are in it if `keys_file` names the file of their keys.
+/// What of a configuration may be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Qdisc,
+    State,
+    Policy,
+    Filter,
+    Flow,
+    Rule,
+    Route,
+    Neighbour,
+}
+
+/// Writes `config`, and leaves out what no file can ask for: routes and neighbours whose link is
+/// gone, rules about ports and VRFs that are gone. A comment in the file says what that is. SAs are
+/// in it if `keys_file` names the file of their keys.
 ///
 /// # Errors
 /// If the file would not be accepted for another reason.
 pub(crate) fn write(mut config: Config, keys_file: Option<&str>) -> Result<Written, Diagnostics> {
     let mut left_out = Vec::new();
-    if keys_file.is_none() {
+    let mut comments = String::new();
+    if keys_file.is_none() && !config.states.is_empty() {
         let sas = std::mem::take(&mut config.states);
         let name = |spec: &StateSpec| format!("sa {}: without keys", describe::state(spec));
         left_out.extend(sas.iter().map(name));
+        let _ = writeln!(comments, "# left out: {} SAs, without keys", sas.len());
     }
     loop {
         let mut writer = Writer::default();
         writer.config(&config, keys_file);
         let Writer { text, keys, begins, .. } = writer;
         let Err(wrong) = load_with_keys("saved", &text, &|_| Ok(keys.clone())) else {
+            let text = comments + &text;
             return Ok(Written { text, keys, left_out });
         };
-        // By the lines that are wrong: which routes, and behind them which neighbours.
-        let place = |line: usize| begins.partition_point(|begin| *begin <= line).checked_sub(1);
-        let mut gone = wrong.0.iter().map(|wrong| Some((place(wrong.line)?, &wrong.message)));
-        let Some(mut gone) = gone.by_ref().collect::<Option<Vec<_>>>() else { return Err(wrong) };
-        gone.sort_by_key(|(at, _)| *at);
-        gone.dedup_by_key(|(at, _)| *at);
-        for (at, why) in gone.into_iter().rev() {
-            left_out.push(if at < config.routes.len() {
-                format!("route {}: {why}", describe::route(&config.routes.remove(at)))
-            } else {
-                let spec = config.neighbours.remove(at - config.routes.len());
-                format!("neighbour {} dev {}: {why}", spec.address, spec.port)
-            });
+        // By the lines that are wrong.
+        let part = |line: usize| {
+            let before = begins.partition_point(|(begin, _)| *begin <= line).checked_sub(1)?;
+            begins[before].1
+        };
+        let gone = wrong.0.iter().map(|wrong| Some((part(wrong.line)?, &wrong.message)));
+        let Some(mut gone) = gone.collect::<Option<Vec<_>>>() else { return Err(wrong) };
+        gone.sort_by_key(|(part, _)| *part);
+        gone.dedup_by_key(|(part, _)| *part);
+        // The last first, so that the places of the others stay.
+        for ((part, at), why) in gone.into_iter().rev() {
+            let line = format!("{}: {why}", take_out(&mut config, part, at));
+            let comment = line.replace(char::is_control, " ");
+            let _ = writeln!(comments, "# left out: {comment}");
+            left_out.push(line);
+        }
+    }
+}
+
+/// Removes a part from a configuration. Returns its description.
+fn take_out(config: &mut Config, part: Part, at: usize) -> String {
+    match part {
+        Part::Qdisc => {
+            let QdiscSpec { dev, kind, .. } = config.qdiscs.remove(at);
+            format!("qdisc {kind} dev {dev}")
+        }
+        Part::State => format!("sa {}", describe::state(&config.states.remove(at))),
+        Part::Policy => format!("policy {}", describe::policy(&config.policies.remove(at))),
+        Part::Filter => format!("filter {}", describe::filter(&config.filters.remove(at))),
+        Part::Flow => format!("flow {}", config.flows.remove(at)),
+        Part::Rule => format!("rule {}", describe::rule(&config.rules.remove(at))),
+        Part::Route => format!("route {}", describe::route(&config.routes.remove(at))),
+        Part::Neighbour => {
+            let NeighbourSpec { port, address, .. } = config.neighbours.remove(at);
+            format!("neighbour {address} dev {port}")
         }
     }
 }
@@ -72,12 +111,13 @@ struct Writer {
     keys: Vec<Key>,
     /// Lines written.
     lines: usize,
-    /// The lines at which routes and neighbours begin, from 1.
-    begins: Vec<usize>,
+    /// The lines at which sections begin, from 1, with what each is if it may be left out.
+    begins: Vec<(usize, Option<(Part, usize)>)>,
+    /// What the next section is.
+    part: Option<(Part, usize)>,
 }
 
 impl Writer {
-    /// Routes and neighbours come last.
     fn config(&mut self, config: &Config, keys_file: Option<&str>) {
         let Config {
             gateway,
@@ -97,6 +137,7 @@ impl Writer {
         } = config;
         self.gateway(gateway, keys_file);
         self.metrics(&gateway.metrics);
+        self.page(&gateway.page);
         if gateway.audit != AuditLog::default() {
             self.begin("[audit]");
             match &gateway.audit {
@@ -110,35 +151,39 @@ impl Writer {
         }
         vrfs.iter().for_each(|vrf| self.vrf(vrf));
         ports.iter().for_each(|port| self.port(port));
-        qdiscs.iter().for_each(|qdisc| self.qdisc(qdisc));
-        states.iter().for_each(|state| self.state(state));
-        policies.iter().for_each(|policy| self.policy(policy));
-        filters.iter().for_each(|filter| self.filter(filter));
-        for flow in flows {
-            self.begin("[[flow]]");
-            self.text("flow", flow);
-        }
+        self.parts(Part::Qdisc, qdiscs, Self::qdisc);
+        self.parts(Part::State, states, Self::state);
+        self.parts(Part::Policy, policies, Self::policy);
+        self.parts(Part::Filter, filters, Self::filter);
+        self.parts(Part::Flow, flows, |this, flow| {
+            this.begin("[[flow]]");
+            this.text("flow", flow);
+        });
         if let Some(spec) = firewall {
             self.firewall(spec);
         }
-        rules.iter().for_each(|rule| self.rule(rule));
-        for route in routes {
-            self.begin("[[route]]");
-            self.begins.push(self.lines);
-            self.route(route);
-        }
-        for NeighbourSpec { port, address, mac } in neighbours {
-            self.begin("[[neighbour]]");
-            self.begins.push(self.lines);
-            self.quoted("port", port);
-            self.quoted("address", address);
-            self.quoted("mac", mac);
+        self.parts(Part::Rule, rules, Self::rule);
+        self.parts(Part::Route, routes, Self::route);
+        self.parts(Part::Neighbour, neighbours, |this, NeighbourSpec { port, address, mac }| {
+            this.begin("[[neighbour]]");
+            this.quoted("port", port);
+            this.quoted("address", address);
+            this.quoted("mac", mac);
+        });
+    }
+
+    /// Writes a section for each of these.
+    fn parts<T>(&mut self, part: Part, all: &[T], write: impl Fn(&mut Self, &T)) {
+        for (at, one) in all.iter().enumerate() {
+            self.part = Some((part, at));
+            write(self, one);
         }
     }
 
     fn firewall(&mut self, spec: &FirewallSpec) {
         let mut lines = String::new();
         write_firewall(&mut lines, spec);
+        self.begins.push((self.lines + 1, None));
         self.line("");
         lines.lines().for_each(|line| self.line(line));
     }
@@ -157,9 +202,11 @@ impl Writer {
             keep_keys,
             seccomp,
             metrics: _,
+            page: _,
             audit: _,
             ipsec: _,
         } = gateway;
+        self.begins.push((1, None));
         self.line("[gateway]");
         self.value("workers", workers);
         if !processors.is_empty() {
@@ -206,6 +253,24 @@ impl Writer {
         }
         if *objects != usual.objects {
             self.value("objects", objects);
+        }
+    }
+
+    fn page(&mut self, settings: &PageSettings) {
+        let PageSettings { address, token_file, socket, socket_group } = settings;
+        if *settings == PageSettings::default() {
+            return;
+        }
+        self.begin("[page]");
+        self.quoted_if("address", address.as_ref());
+        if let Some(file) = token_file {
+            self.path("token-file", file);
+        }
+        if let Some(path) = socket {
+            self.path("socket", path);
+        }
+        if *socket_group {
+            self.value("socket-group", socket_group);
         }
     }
 
@@ -458,6 +523,7 @@ impl Writer {
             metric,
             protocol,
         } = route;
+        self.begin("[[route]]");
         self.quoted("to", destination);
         match table {
             Some(table) => self.value("table", table),
@@ -567,8 +633,10 @@ impl Writer {
     }
 
     fn policy(&mut self, policy: &PolicySpec) {
-        let PolicySpec { vrf, if_id, direction, selector, priority, action, template } = policy;
+        let PolicySpec { vrf, if_id, direction, selector, priority, action, template, name } =
+            policy;
         self.begin("[[policy]]");
+        self.quoted_if("name", name.as_ref());
         self.quoted("direction", direction);
         self.in_vrf(vrf);
         if *if_id != 0 {
@@ -668,6 +736,8 @@ impl Writer {
     fn begin(&mut self, header: &str) {
         self.line("");
         self.line(header);
+        let part = self.part.take();
+        self.begins.push((self.lines, part));
     }
 
     fn line(&mut self, line: impl Display) {

@@ -21,6 +21,8 @@ pub(crate) fn write_firewall(text: &mut String, spec: &FirewallSpec) {
         out.list("networks", &zone.networks);
         out.some("networks-vrf", zone.networks_vrf.as_ref());
         out.some("masquerade", zone.masquerade.map(api::Masquerade::name));
+        out.number("max-connections", zone.max_connections);
+        out.number("max-connections-per-source", zone.max_connections_per_source);
     }
     for service in &spec.services {
         out.begin("[[firewall.service]]");
@@ -50,9 +52,7 @@ pub(crate) fn write_firewall(text: &mut String, spec: &FirewallSpec) {
         out.one("service", &forward.service);
         out.list("sources", &forward.sources);
         out.one("to", forward.to);
-        if let Some(port) = forward.to_port {
-            out.line(format_args!("to-port = {port}"));
-        }
+        out.number("to-port", forward.to_port);
         out.some("log", forward.log.as_ref());
     }
     for snat in &spec.snats {
@@ -88,6 +88,12 @@ impl Lines<'_> {
     fn some(&mut self, key: &str, value: Option<impl Display>) {
         if let Some(value) = value {
             self.one(key, value);
+        }
+    }
+
+    fn number(&mut self, key: &str, value: Option<impl Display>) {
+        if let Some(value) = value {
+            self.line(format_args!("{key} = {value}"));
         }
     }
 

@@ -19,7 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use api::FirewallAction;
+use api::{FirewallAction, ZoneSpec};
+use conntrack::ClassLimits;
 use types::{IpPrefix, IpRange};
 
 use super::services::{Service, Type};
@@ -148,6 +149,25 @@ impl Firewall {
         Ok(Compiled { flows, vrfs, doubts: doubts.into_iter().collect() })
     }
 
+    /// The limits of zones, if any has one.
+    pub(crate) fn limits(&self) -> impl Iterator<Item = (u16, ClassLimits)> + '_ {
+        (1..).zip(&self.spec.zones).filter(|(_, zone)| zone.is_limited()).map(|(number, zone)| {
+            let connections = zone.max_connections.unwrap_or(0);
+            let source = zone.max_connections_per_source.unwrap_or(0);
+            (number, ClassLimits { connections, source })
+        })
+    }
+
+    /// Whether connections are counted by the zone that they come from.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.spec.zones.iter().any(ZoneSpec::is_limited)
+    }
+
+    /// What `ct(commit)` says of that.
+    fn limit(&self) -> &'static str {
+        if self.is_limited() { LIMIT } else { "" }
+    }
+
     /// The VRFs that zones are in, with their members.
     fn located(&self, ports: &[SitePort], names: &BTreeSet<String>) -> Result<Vec<Vrf>, Wrong> {
         let mut vrfs: BTreeMap<&str, Vrf> = BTreeMap::new();
@@ -204,6 +224,8 @@ struct Writer<'f> {
     doubts: BTreeSet<String>,
 }
 
+/// A connection counts for the limits of the zone that its first packet comes from.
+const LIMIT: &str = "limit=NXM_NX_REG0[0..15],";
 /// Notes who made a connection and by which ports its first packet came and leaves.
 const COMMIT: &str = "exec(set_field:0x100000000/0x100000000->ct_label,\
                       move:NXM_OF_IN_PORT[]->NXM_NX_CT_LABEL[0..15],\
@@ -306,7 +328,7 @@ impl Writer<'_> {
 
     /// Table 241.
     fn forward(&mut self, vrf: &Vrf) -> Result<(), Wrong> {
-        let next = format!("goto_table:{TO}");
+        let (next, limit) = (format!("goto_table:{TO}"), self.firewall.limit());
         self.add((vrf, FORWARD), 0, Cookie::Other, "ct_state=+new+trk", &next)?;
         for (at, spec) in self.firewall.spec.forwards.iter().enumerate() {
             let priority = FIRST_FORWARD - at as u32;
@@ -335,7 +357,7 @@ impl Writer<'_> {
                     Some(Service::Helped(helper)) => format!("alg={},", helper.alg()),
                     _ => String::new(),
                 };
-                let ct = format!("ct(commit,nat(dst={to}),{alg}{COMMIT},table={TO})");
+                let ct = format!("ct(commit,nat(dst={to}),{alg}{limit}{COMMIT},table={TO})");
                 format!("{log}set_field:0x1->reg3,{ct}")
             };
             let (from, hairpin) = &self.firewall.forward_zones[at];
@@ -416,20 +438,23 @@ impl Writer<'_> {
     /// Table 244.
     fn nat(&mut self, vrf: &Vrf) -> Result<(), Wrong> {
         let firewall = self.firewall;
+        let limit = firewall.limit();
         let other = Cookie::Other;
-        // What was forwarded has its connection already.
-        self.add((vrf, NAT), 1, other, "reg3=0x1", "NORMAL")?;
-        for family in ["ip", "ipv6"] {
-            let commit = format!("ct(commit,{COMMIT}),NORMAL");
-            self.add((vrf, NAT), 0, other, family, &commit)?;
+        // What was forwarded has its connection already, but by which port it leaves is known here.
+        for (priority, forwarded) in [(0, ""), (1, ",reg3=0x1")] {
+            for family in ["ip", "ipv6"] {
+                let commit = format!("ct(commit,{limit}{COMMIT}),NORMAL");
+                let matches = format!("{family}{forwarded}");
+                self.add((vrf, NAT), priority, other, &matches, &commit)?;
+            }
         }
         for (at, spec) in firewall.spec.snats.iter().enumerate() {
             let Pair { from, to } = &firewall.snats[at];
             let actions = match (spec.addresses, spec.ports) {
-                (None, _) => format!("ct(commit,{COMMIT}),NORMAL"),
+                (None, _) => format!("ct(commit,{limit}{COMMIT}),NORMAL"),
                 (Some(addresses), ports) => {
                     let source = pool(&addresses, ports);
-                    format!("ct(commit,nat(src={source},twice),{COMMIT}),NORMAL")
+                    format!("ct(commit,nat(src={source},twice),{limit}{COMMIT}),NORMAL")
                 }
             };
             for (from, to) in from.iter().flat_map(|from| to.iter().map(move |to| (from, to))) {
@@ -460,7 +485,7 @@ impl Writer<'_> {
                 if let (true, Some(own)) = (looped.contains(zone), own) {
                     let matches =
                         format!("{family},reg3=0x1,reg0={zone:#x},reg1={zone:#x},oif={oif}");
-                    let actions = format!("ct(commit,nat(src={own},twice),{COMMIT}),NORMAL");
+                    let actions = format!("ct(commit,nat(src={own},twice),{limit}{COMMIT}),NORMAL");
                     self.add((vrf, NAT), 50_000, other, &matches, &actions)?;
                 }
                 if !masquerade.is_some_and(|masquerade| masquerade.is_for(v6)) {
@@ -469,7 +494,7 @@ impl Writer<'_> {
                 let cookie = Cookie::Masquerade(usize::from(*zone) - 1);
                 let matches = format!("{family},reg1={zone:#x},oif={oif}");
                 let actions = match own {
-                    Some(own) => format!("ct(commit,nat(src={own},twice),{COMMIT}),NORMAL"),
+                    Some(own) => format!("ct(commit,nat(src={own},twice),{limit}{COMMIT}),NORMAL"),
                     None => {
                         let family = if v6 { "IPv6" } else { "IPv4" };
                         self.doubts.insert(format!(

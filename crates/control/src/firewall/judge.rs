@@ -76,6 +76,11 @@ impl Firewall {
         passes && self.is_translated_so(vrf, (from, to), seen, destination, forward.is_some())
     }
 
+    /// The class whose limits a connection counts for: the zone that it comes from, if any has limits.
+    pub(crate) fn class_of(&self, vrf: &Vrf, seen: &Seen) -> u16 {
+        vrf.from(seen).filter(|_| self.is_limited()).unwrap_or(0)
+    }
+
     /// The first port that is forwarded of those that are meant.
     fn forward_of(&self, vrf: &Vrf, from: u16, seen: &Seen) -> Option<usize> {
         (0..self.spec.forwards.len()).find(|at| {

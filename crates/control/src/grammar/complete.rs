@@ -38,6 +38,10 @@ pub enum Name {
     Table,
     /// A policy, by its index.
     Policy,
+    /// Policies, by their name.
+    PolicyName,
+    /// A token bucket, by its handle.
+    Handle,
 }
 
 /// What may come behind `words`, which begin with the object: `route`, `xfrm` and so on. `last` is
@@ -231,20 +235,6 @@ mod tests {
             // Behind a word and a value that this walk does not put together.
             "valid_lft",
             "preferred_lft",
-            "rate",
-            "burst",
-            "buffer",
-            "maxburst",
-            "limit",
-            "latency",
-            "flows",
-            "target",
-            "interval",
-            "quantum",
-            "ce_threshold",
-            "memory_limit",
-            "ecn",
-            "noecn",
         ]);
         let sources = [
             include_str!("address.rs"),
@@ -323,6 +313,23 @@ mod tests {
             let message = refusal.map(|refusal| refusal.message).unwrap_or_default();
             assert!(!message.contains("not expected"), "{offered}: {message}");
         }
+    }
+
+    #[test]
+    fn orders_for_queueing_disciplines_are_completed_whatever_stands_first() {
+        let words = |line: &str| words_of(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(words("qdisc add"), ["dev", "root", "parent", "handle"]);
+        assert_eq!(words("qdisc add handle 1: root"), ["dev"]);
+        let kinds = ["tbf", "fq_codel", "pfifo"];
+        assert_eq!(words("qdisc add handle 1: root dev wan"), kinds);
+        assert_eq!(words("qdisc add parent 1: dev wan"), [&["handle"], &kinds[..]].concat());
+        assert_eq!(words("qdisc del dev wan parent 1:"), ["handle"]);
+        let tbf = "qdisc replace root dev wan tbf latency 50ms";
+        assert_eq!(words(tbf), ["rate", "burst", "buffer", "maxburst"]);
+        assert_eq!(words(&format!("{tbf} burst 32kb")), ["rate"]);
+        let codel = words("qdisc add parent 1:1 dev wan fq_codel ecn limit 5");
+        assert!(codel.contains(&"target".to_owned()) && !codel.contains(&"noecn".to_owned()));
+        assert_eq!(offers(&["qdisc", "add", "parent"], "", None)[0], Offer::Name(Name::Handle));
     }
 
     #[test]

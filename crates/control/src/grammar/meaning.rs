@@ -26,6 +26,7 @@ const XFRM: &[(&str, &str)] = &[
     ("mode", "tunnel: what hitpath protects in"),
     ("vrf", "the VRF that it is in"),
     ("keys", "show the keys"),
+    ("name", "what policies are called"),
 ];
 
 const RULE: &[(&str, &str)] = &[

@@ -3,6 +3,7 @@
 use api::{QdiscFilter, QdiscId, QdiscSpec, Refusal, Request};
 use types::qdisc::QdiscHandle;
 
+use super::complete::Name;
 use super::words::{Words, shown};
 use crate::quantity::Quantity;
 
@@ -125,7 +126,9 @@ fn show(words: &mut Words<'_>) -> Result<Request, Refusal> {
 
 fn delete(words: &mut Words<'_>) -> Result<Request, Refusal> {
     let mut place = Place::default();
-    while let Some(word) = words.next_of(PLACE) {
+    loop {
+        words.offers(&place.open());
+        let Some(word) = words.next() else { break };
         if !place.read(word, words)? {
             // A kind may follow, which tc ignores too.
             if KINDS.contains(&word) {
@@ -145,7 +148,11 @@ fn spec(words: &mut Words<'_>) -> Result<QdiscSpec, Refusal> {
     let mut place = Place::default();
     let expected = [PLACE, KINDS].concat();
     let kind = loop {
-        words.offers(&expected);
+        // A kind ends what says the place.
+        words.offers(&place.open());
+        if place.is_whole() {
+            words.offers(KINDS);
+        }
         let word = words.need("dev NAME, root or parent, and tbf, fq_codel or pfifo")?;
         if place.read(word, words)? {
             continue;
@@ -199,7 +206,15 @@ fn parameters(words: &mut Words<'_>, spec: &mut QdiscSpec) -> Result<(), Refusal
             "memory_limit",
         ],
     };
-    while let Some(key) = words.next_of(expected) {
+    loop {
+        // Each says how much may wait.
+        let other = match (is_tbf, spec.limit, spec.latency) {
+            (true, Some(_), _) => "latency",
+            (true, _, Some(_)) => "limit",
+            _ => "",
+        };
+        words.offers(&expected.iter().copied().filter(|word| *word != other).collect::<Vec<_>>());
+        let Some(key) = words.next() else { break };
         let (value, quantity) = match key {
             "rate" => (&mut spec.rate, Some(Quantity::Rate)),
             "burst" | "buffer" | "maxburst" => (&mut spec.burst, Some(Quantity::Size)),
@@ -239,6 +254,21 @@ fn read(words: &mut Words<'_>, key: &str, quantity: Option<Quantity>) -> Result<
 }
 
 impl Place {
+    /// The words about it that may still come: it is at the root or under a parent.
+    fn open(&self) -> Vec<&'static str> {
+        let is_placed = self.is_root.is_some() || self.parent.is_some();
+        let is_open = |word: &&&str| match **word {
+            "dev" => self.dev.is_none(),
+            "handle" => self.handle.is_none(),
+            _ => !is_placed,
+        };
+        PLACE.iter().filter(is_open).copied().collect()
+    }
+
+    fn is_whole(&self) -> bool {
+        self.dev.is_some() && (self.is_root.is_some() || self.parent.is_some())
+    }
+
     /// Reads what stands behind `word`, if that is about the place.
     fn read(&mut self, word: &str, words: &mut Words<'_>) -> Result<bool, Refusal> {
         match word {
@@ -284,6 +314,7 @@ impl Place {
 
 /// `1:`, or `1:1`, the one class that tbf has.
 fn parent(words: &mut Words<'_>) -> Result<QdiscHandle, Refusal> {
+    words.offers_name(Name::Handle);
     let word = words.need("the handle of a tbf, as in 1:")?;
     let handle = match word.split_once(':') {
         Some((major, "1")) => major,

@@ -23,6 +23,27 @@ fn accepted(line: &str) -> Request {
 }
 
 #[test]
+fn no_error_shows_what_may_be_a_key() {
+    let sa = ["xfrm", "state", "add", "src", "192.0.2.1", "dst", "192.0.2.2", "spi", "9"];
+    let cases: [&[&str]; 8] = [
+        &["enc", "cbc(aes)", "sesame"],
+        &["enc", "cbc(aes)", "open", "sesame"],
+        &["aead", "rfc4106(gcm(aes))", "sesame"],
+        &["aead", "rfc4106(gcm(aes))", "open", "sesame", "128"],
+        &["auth", "hmac(sha1)", "open", "sesame", "mode", "tunnel"],
+        &["auth-trunc", "hmac(sha1)", "open", "sesame"],
+        &["enc", "sesame", "cbc(aes)"],
+        &["mode", "tunnel", "enc", "aes", "0x0102030405060708090a0b0c0d0e0fzz", "sesame"],
+    ];
+    for case in cases {
+        let refusal = parse(&[&sa, case].concat()).unwrap_err().to_string();
+        for part in ["sesame", "open", "0102"] {
+            assert!(!refusal.contains(part), "{case:?}: {refusal}");
+        }
+    }
+}
+
+#[test]
 fn the_lines_that_linux_users_type_are_accepted_as_they_stand() {
     let lines = "\
         xfrm state add src 192.168.11.2 dst 192.168.11.1 spi 1 proto esp mode tunnel reqid 1 auth sha1 0x1c0cf2bb72ce67ba245b593076dfb27a enc 'cbc(aes)' 0x1c0cf2bb72ce67ba245b593076dfb27a
@@ -69,6 +90,9 @@ fn what_is_accepted() {
         "xfrm policy add dir out action allow ptype main src any dst 10.0.0.0/8",
         "xfrm policy update src 10.0.0.0/8 dst 10.1.0.0/16 dir out tmpl src 192.0.2.1 dst \
         192.0.2.2 proto esp spi 0x5 reqid 1 mode tunnel level required priority 4",
+        "xfrm policy add src 10/8 dst 11/8 dir out tmpl dst 192.0.2.2 mode tunnel reqid 1 name a/b",
+        "xfrm policy list name berlin-1 dir in",
+        "xfrm policy deleteall name berlin-1",
         "xfrm policy delete index 9 dir out",
         "xfrm policy d src 10.0.0.0/8 dst 10.1.0.0/16 dir out",
         "xfrm policy get src 10.0.0.0/8 dst 10.1.0.0/16 dir out",
@@ -227,7 +251,10 @@ fn what_is_refused_and_why() {
         ("xfrm state add src 192.0.2.300", "'192.0.2.300' is not an IPv4 or IPv6 address"),
         ("xfrm state add spi banana", "spi 'banana'"),
         ("xfrm state add auth sha1 0x123", "odd number"),
-        ("xfrm state add aead 'rfc4106(gcm(aes))' 0x00 banana", "'banana'"),
+        (
+            "xfrm state add aead 'rfc4106(gcm(aes))' 0x00 banana",
+            "what follows the key is no number",
+        ),
         ("xfrm state add flag esn", "flag esn is not supported"),
         ("xfrm state add flag banana", "'banana'"),
         ("xfrm state get dst 192.0.2.1", "'spi' is missing"),
@@ -243,6 +270,7 @@ fn what_is_refused_and_why() {
         (&format!("{sa} comp deflate"), "'comp' is not supported yet"),
         (&format!("{sa} replay-windw 5"), "did you mean replay-window?"),
         (&format!("{sa} aead 'rfc4106(gcm(aes))' 0x00 128"), "neither can be given besides"),
+        ("xfrm state add enc sesame cbc(aes)", "enc: the key stands in front of the algorithm"),
         ("xfrm policy add src 10.0.0.0/8 dst 11.0.0.0/8", "'dir' is missing"),
         (
             "xfrm policy add src 10.0.0.0/8 dst 11.0.0.0/8 dir sideways",
@@ -250,6 +278,10 @@ fn what_is_refused_and_why() {
         ),
         ("xfrm policy add src 10.0.0.0/8 dst 2001:db8::/32 dir out", "two address families"),
         ("xfrm policy add src 10.0.0.9-10.0.0.1 dir out", "must not be greater"),
+        (&format!("{policy} name a name b"), "name"),
+        (&format!("{policy} name -a"), "name '-a': not a name of a policy: 1 to 63 letters"),
+        (&format!("{policy} name"), "a name"),
+        ("xfrm policy delete dir out name a", "several policies may have one name"),
         (&format!("{policy} sport 5"), "has no ports"),
         (&format!("{policy} proto tcp sport 9-5"), "must not be greater"),
         (&format!("{policy} proto tcp type 5"), "only ICMP"),

@@ -42,13 +42,15 @@ pub(super) struct Words<'w> {
     command: usize,
     /// The family of what is meant, if it was said in front of the command.
     family: Option<Family>,
+    /// Where the last key stands. What follows may be the rest of one that was not put in quotes.
+    key: Option<usize>,
     /// What could stand behind the last word, if that is wanted.
     offers: Option<RefCell<Offers>>,
 }
 
 impl<'w> Words<'w> {
     pub(super) fn new(all: Vec<&'w str>, family: Option<Family>) -> Self {
-        Self { all, at: 0, command: 0, family, offers: None }
+        Self { all, at: 0, command: 0, family, key: None, offers: None }
     }
 
     /// The same, to find out what could stand behind the last word.
@@ -137,6 +139,7 @@ impl<'w> Words<'w> {
                 let after = self
                     .all
                     .last()
+                    .filter(|_| self.key.is_none_or(|key| key + 1 < self.all.len()))
                     .map(|word| format!(" after '{}'", shown(word)))
                     .unwrap_or_default();
                 Err(self
@@ -197,8 +200,11 @@ impl<'w> Words<'w> {
     pub(super) fn number(&mut self, key: &str) -> Result<u32, Refusal> {
         let word = self.need("a number")?;
         number(word).ok_or_else(|| {
-            self.invalid(format!("{key} '{}'", shown(word)))
-                .with_hint("a number from 0 to 4294967295")
+            let message = match self.key.is_some() {
+                true => format!("{key}: what follows the key is no number"),
+                false => format!("{key} '{}'", shown(word)),
+            };
+            self.invalid(message).with_hint("a number from 0 to 4294967295")
         })
     }
 
@@ -236,6 +242,12 @@ impl<'w> Words<'w> {
     /// iproute2. No error shows it.
     pub(super) fn key(&mut self, of: &str) -> Result<Key, Refusal> {
         let word = self.need("a key")?;
+        self.key = Some(self.at - 1);
+        if crate::check::is_algorithm(word) {
+            return Err(self
+                .invalid(format!("{of}: the key stands in front of the algorithm"))
+                .with_hint("the algorithm, and then the key"));
+        }
         if word.starts_with("0x") {
             word.parse().map_err(|why: api::KeyTextError| {
                 self.invalid(format!("the key after {of}: {why}"))
@@ -311,7 +323,7 @@ impl<'w> Words<'w> {
             None => Ok(()),
             Some(word) => {
                 self.is_wrong();
-                Err(self.invalid(format!("'{}' is one word too many", shown(word))))
+                Err(self.invalid(format!("{} is one word too many", self.quoted(word))))
             }
         }
     }
@@ -374,11 +386,22 @@ impl<'w> Words<'w> {
 
     fn unexpected<'n>(&self, expected: impl Iterator<Item = &'n str> + Clone) -> Refusal {
         let Some(word) = self.peek() else { return self.invalid("the command is not complete") };
-        let hint = match nearest(word, expected.clone()) {
-            Some(near) => format!("did you mean {near}?"),
-            None => format!("expected: {}", expected.collect::<Vec<_>>().join(", ")),
+        let (word, hint) = match nearest(word, expected.clone()) {
+            Some(near) => (format!("'{}'", shown(word)), format!("did you mean {near}?")),
+            None => {
+                let expected = expected.collect::<Vec<_>>().join(", ");
+                (self.quoted(word), format!("expected: {expected}"))
+            }
         };
-        self.invalid(format!("'{}' is not expected here", shown(word))).with_hint(hint)
+        self.invalid(format!("{word} is not expected here")).with_hint(hint)
+    }
+
+    /// A word as errors show it, which nothing behind a key is.
+    fn quoted(&self, word: &str) -> String {
+        match self.key.is_some() {
+            true => "a word that is not shown, as it follows a key,".to_owned(),
+            false => format!("'{}'", shown(word)),
+        }
     }
 
     fn prefix_of_errors(&self) -> String {

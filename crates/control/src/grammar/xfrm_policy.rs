@@ -3,10 +3,10 @@
 use api::{
     Defaults, MAIN_VRF, PolicyFilter, PolicyId, PolicySpec, Refusal, Request, Template, VrfName,
 };
-use types::{DefaultAction, Direction, PolicyAction, Word};
+use types::{DefaultAction, Direction, PolicyAction, PolicyName, Word};
 
 use super::complete::Name;
-use super::words::{Words, main_unless_said};
+use super::words::{Words, main_unless_said, shown};
 use super::xfrm_selector::{self, SelectorWords};
 use super::xfrm_state::{Id, mode};
 
@@ -89,7 +89,8 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
 fn spec(words: &mut Words<'_>) -> Result<PolicySpec, Refusal> {
     let (mut selector, mut vrf, mut direction) = (SelectorWords::of_policy(), None, None);
     let (mut action, mut priority, mut template, mut if_id) = (None, None, None, None);
-    let more = ["dir", "vrf", "action", "priority", "if_id", "ptype", "tmpl"];
+    let mut name = None;
+    let more = ["dir", "vrf", "action", "priority", "if_id", "ptype", "tmpl", "name"];
     let known = [xfrm_selector::WORDS, &more].concat();
     while let Some(key) = words.peek_of(&known) {
         if selector.take(words)? {
@@ -114,6 +115,7 @@ fn spec(words: &mut Words<'_>) -> Result<PolicySpec, Refusal> {
                 priority = Some(words.number(key)?);
             }
             "if_id" => if_id = Some(super::words::if_id(words, &if_id)?),
+            "name" => name = Some(self::name(words, &name)?),
             "ptype" => ptype(words)?,
             "tmpl" if template.is_some() => {
                 return Err(words
@@ -150,6 +152,7 @@ fn spec(words: &mut Words<'_>) -> Result<PolicySpec, Refusal> {
         priority: priority.unwrap_or(0),
         action,
         template,
+        name,
     };
     crate::check::policy(&spec).map_err(|fault| words.fault(fault))?;
     Ok(spec)
@@ -245,6 +248,11 @@ fn id(words: &mut Words<'_>) -> Result<PolicyId, Refusal> {
             }
             "if_id" => if_id = Some(super::words::if_id(words, &if_id)?),
             "ptype" => ptype(words)?,
+            "name" => {
+                return Err(words
+                    .unsupported("several policies may have one name")
+                    .with_hint("list or deleteall name NAME, or here index NUMBER"));
+            }
             _ => {
                 words.back();
                 return Err(words.refuse(&known, &[xfrm_selector::LATER, LATER].concat()));
@@ -275,7 +283,7 @@ fn id(words: &mut Words<'_>) -> Result<PolicyId, Refusal> {
 
 fn filter(words: &mut Words<'_>) -> Result<PolicyFilter, Refusal> {
     let (mut selector, mut filter) = (SelectorWords::of_policy(), PolicyFilter::default());
-    let more = ["vrf", "dir", "index", "action", "priority", "if_id", "ptype", "nosock"];
+    let more = ["vrf", "dir", "index", "action", "priority", "if_id", "name", "ptype", "nosock"];
     let known = [xfrm_selector::WORDS, &more].concat();
     while let Some(key) = words.peek_of(&known) {
         if selector.take(words)? {
@@ -307,6 +315,10 @@ fn filter(words: &mut Words<'_>) -> Result<PolicyFilter, Refusal> {
                 filter.priority = Some(words.number(key)?);
             }
             "if_id" => filter.if_id = Some(super::words::if_id(words, &filter.if_id)?),
+            "name" => {
+                words.offers_name(Name::PolicyName);
+                filter.name = Some(name(words, &filter.name)?);
+            }
             // There are no socket policies.
             "nosock" => {}
             "ptype" => ptype(words)?,
@@ -318,6 +330,14 @@ fn filter(words: &mut Words<'_>) -> Result<PolicyFilter, Refusal> {
     }
     filter.selector = selector.unchecked();
     Ok(filter)
+}
+
+fn name(words: &mut Words<'_>, before: &Option<PolicyName>) -> Result<PolicyName, Refusal> {
+    words.once("name", before)?;
+    let word = words.need("a name")?;
+    word.parse().map_err(|why| {
+        words.invalid(format!("name '{}': {why}", shown(word))).with_hint("as in berlin-1")
+    })
 }
 
 fn ptype(words: &mut Words<'_>) -> Result<(), Refusal> {

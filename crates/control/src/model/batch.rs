@@ -27,6 +27,7 @@ impl Control {
             origin: Origin::Runtime,
             is_restoring: false,
             connections: Some(self.connections),
+            now,
         };
         let mark = draft.journal.as_ref().map(|journal| journal.mark());
         let mut report = draft.carry_out_all(requests, on_refusal, now);

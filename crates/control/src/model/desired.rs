@@ -8,6 +8,7 @@ use api::{
     Direction, FilterSpec, InterfaceState, Origin, PolicySpec, Refusal, Request, RouteSpec,
     RuleSpec, StateSpec, VrfName,
 };
+use packet::Time;
 use pipeline::FlowId;
 use tables::{MssClamp, PortSpec, ReversePath, Scope, Side, TableId, TableRef, Tables, Vlan};
 use types::{IfId, IpPrefix, LinkKind, Mac, PortId, Spi, VlanId, VlanProtocol, VlanTag, VrfId};
@@ -171,6 +172,8 @@ pub(super) struct DesiredRule {
 #[derive(Clone, Debug)]
 pub(super) struct DesiredSa {
     pub(super) spec: StateSpec,
+    /// When it came.
+    pub(super) added: Time,
     pub(super) origin: Origin,
 }
 

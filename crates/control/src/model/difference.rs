@@ -11,7 +11,7 @@ use api::{
 use pipeline::text::parse_flow;
 use pipeline::{Flow, Owner};
 use tables::Tables;
-use types::{Ike, IpPrefix, Ipsec, Mac, MssClamp, PortId, ReversePath, Side};
+use types::{Ike, IpPrefix, Ipsec, Mac, MssClamp, PortId, ReversePath, Side, VlanProtocol};
 
 use super::Control;
 use super::desired::{Desired, DesiredPort, DesiredSa, Found, defaults_in_force};
@@ -22,7 +22,7 @@ use super::qdiscs::{DesiredQdisc, node_at};
 use super::security;
 use crate::config::Config;
 use crate::describe;
-use crate::settings::PortSettings;
+use crate::settings::{PortKind, PortSettings};
 
 impl Control {
     /// How the gateway differs from one that was started with `config`.
@@ -43,6 +43,7 @@ pub(super) fn difference(
     let mut differ = Differ { tables, desired, config, journal, changes: Vec::new() };
     differ.gateway();
     differ.conntrack();
+    differ.free_tables();
     differ.add_vrfs();
     differ.ports();
     differ.qdiscs();
@@ -98,6 +99,28 @@ impl<'a> Differ<'a> {
         }
     }
 
+    /// VRFs of the file whose table another one has now give it up first: those that are gone go
+    /// last, when nothing is in them.
+    fn free_tables(&mut self) {
+        let (config, tables) = (self.config, self.tables);
+        let said: HashSet<_> = config.vrfs.iter().filter_map(|said| said.table).collect();
+        let mut free = tables.free_tables(|table| said.contains(&table.0));
+        let owners: HashMap<_, _> = self
+            .desired
+            .vrfs
+            .iter()
+            .filter_map(|(name, vrf)| Some((vrf.table?.0, name.as_str())))
+            .collect();
+        for said in &config.vrfs {
+            let owner = said.table.and_then(|table| owners.get(&table));
+            if owner.is_some_and(|owner| *owner != said.name)
+                && let Some(free) = free.next()
+            {
+                self.journal.add_vrf(Origin::Runtime, &said.name, Some(free.0));
+            }
+        }
+    }
+
     fn add_vrfs(&mut self) {
         for (name, vrf) in &self.desired.vrfs {
             let said = self.config.vrfs.iter().find(|said| said.name == *name);
@@ -146,7 +169,21 @@ impl<'a> Differ<'a> {
         (is_same && stays()).then_some((said, port))
     }
 
+    /// What the VLANs, xfrm links and ports in VRFs are that the file names. Started with another
+    /// file, the gateway leaves out what commands have put on those that are others there.
+    fn describe_ports(&mut self) {
+        for said in &self.config.ports {
+            if let Some(spec) = link_spec(said, Some(said.vrf.clone())) {
+                self.journal.add_link(Origin::Configuration, &spec);
+            } else if said.vrf != api::MAIN_VRF {
+                let (name, vrf) = (&said.name, &said.vrf);
+                self.command(Origin::Configuration, format_args!("link set dev {name} vrf {vrf}"));
+            }
+        }
+    }
+
     fn ports(&mut self) {
+        self.describe_ports();
         let (config, desired) = (self.config, self.desired);
         // What goes makes room for what comes.
         for said in config.parents_first().into_iter().rev() {
@@ -262,31 +299,13 @@ impl<'a> Differ<'a> {
             Some(said) => self.say_what_changed(name, said, port),
         }
         // Other ports come and go with the file alone.
-        if let Some((parent, tag)) = port.settings.kind.vlan() {
-            let spec = LinkSpec {
-                name: name.to_owned(),
-                parent: parent.to_owned(),
-                vlan: tag.id.number(),
-                if_id: 0,
-                protocol: tag.protocol,
-                mtu: (port.mtu != port.found.mtu).then_some(port.mtu),
-                vrf: Some(port.vrf.clone()),
-                up: port.up,
+        if let Some(spec) = link_spec(&port.settings, Some(port.vrf.clone())) {
+            let usual = match spec.if_id {
+                0 => port.found.mtu,
+                _ => Found::XFRM_MTU,
             };
-            self.journal.add_link(port.origin, &spec);
-        }
-        if let Some((dev, if_id)) = port.settings.kind.xfrm() {
-            let spec = LinkSpec {
-                name: name.to_owned(),
-                parent: dev.to_owned(),
-                vlan: 0,
-                if_id: if_id.number(),
-                protocol: types::VlanProtocol::default(),
-                mtu: (port.mtu != Found::XFRM_MTU).then_some(port.mtu),
-                vrf: Some(port.vrf.clone()),
-                up: port.up,
-            };
-            self.journal.add_link(port.origin, &spec);
+            let mtu = (port.mtu != usual).then_some(port.mtu);
+            self.journal.add_link(port.origin, &LinkSpec { mtu, up: port.up, ..spec });
         }
         if !port.settings.kind.is_opened() {
             let side = (port.side != Side::Unset).then_some(port.side);
@@ -743,6 +762,17 @@ impl<'a> Differ<'a> {
             }
         }
     }
+}
+
+/// The command's words for a VLAN or an xfrm link.
+fn link_spec(settings: &PortSettings, vrf: Option<String>) -> Option<LinkSpec> {
+    let (parent, vlan, protocol, if_id) = match &settings.kind {
+        PortKind::Vlan { parent, tag } => (parent, tag.id.number(), tag.protocol, 0),
+        PortKind::Xfrm { dev, if_id } => (dev, 0, VlanProtocol::default(), if_id.number()),
+        _ => return None,
+    };
+    let (name, parent) = (settings.name.clone(), parent.clone());
+    Some(LinkSpec { name, parent, vlan, if_id, protocol, mtu: settings.mtu, vrf, up: settings.up })
 }
 
 /// A change of nothing about a port.

@@ -167,7 +167,9 @@ impl Draft<'_> {
             }
         }
         let gone = self.desired.filters.iter().filter(|(key, entry)| {
-            entry.origin == Origin::Configuration && !wanted.contains_key(key)
+            let is_on_another =
+                || matches!(&key.target, FilterTarget::Dev(port) if notes.others.contains(port));
+            !wanted.contains_key(key) && (entry.origin == Origin::Configuration || is_on_another())
         });
         for key in gone.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             let text = self.desired.filters.get(&key).map(|entry| describe::filter(&entry.spec));

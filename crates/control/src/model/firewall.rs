@@ -320,6 +320,10 @@ impl Control {
         let again = Some(now + SECOND_PASS);
         let changes = self.desired.firewall_changes;
         self.judging = Judging { changes, next: Some(0), again, fell: 0 };
+        if let Some(table) = self.publisher.current().connections() {
+            let firewall = self.desired.firewall.as_ref();
+            table.limit_classes(firewall.iter().flat_map(|is| is.firewall.limits()));
+        }
         self.judge(PLACES_AT_ONCE, now);
         self.judging.fell
     }
@@ -356,6 +360,11 @@ impl Control {
             if !stays && table.remove(found.handle, now, &mut ended) {
                 self.judging.fell += 1;
             }
+            // The zone that it comes from may have another number now, or limits for the first time.
+            let class = allows.map_or(0, |(is, vrf)| is.firewall.class_of(vrf, &seen));
+            if stays && found.class != class {
+                table.set_class(found.handle, class);
+            }
         }
         self.judging.next = (last < most).then_some(last);
     }
@@ -385,6 +394,7 @@ pub(super) fn view(
         forwards: vec![none; spec.forwards.len()],
         snats: vec![none; spec.snats.len()],
         masqueraded: vec![none; spec.zones.len()],
+        connections: connections_of(&is.firewall, tables),
         unnamed: none,
         invalid: none,
         fell: judging.fell,
@@ -411,6 +421,15 @@ pub(super) fn view(
         }
     }
     Some(Box::new(view))
+}
+
+/// By zone, if they are counted.
+fn connections_of(firewall: &Firewall, tables: &Tables) -> Vec<u32> {
+    let zones = firewall.spec.zones.len() as u16;
+    match tables.connections().filter(|_| firewall.is_limited()) {
+        Some(table) => (1..=zones).map(|zone| table.connections_of(zone)).collect(),
+        None => Vec::new(),
+    }
 }
 
 fn read(tables: &Tables, id: FlowId) -> (u64, u64) {

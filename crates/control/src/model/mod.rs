@@ -124,6 +124,8 @@ struct Draft<'c> {
     is_restoring: bool,
     /// What makes the connection table; in a rehearsal none is made.
     connections: Option<conntrack::Maker>,
+    /// When this is.
+    now: Time,
 }
 
 impl<'c> Draft<'c> {
@@ -145,6 +147,7 @@ impl<'c> Draft<'c> {
             origin,
             is_restoring: false,
             connections: None,
+            now: Time::default(),
         }
     }
 }
@@ -226,6 +229,7 @@ impl Control {
         self.sequences.begin();
         let (randomness, sequences) = (&mut self.randomness, &mut self.sequences);
         let mut draft = Draft::new(tables, &mut desired, randomness, sequences, origin);
+        draft.now = now;
         draft.connections = Some(self.connections);
         draft.sa_events = Some(&mut self.sa_events);
         let Plan { config, .. } = plan;
@@ -277,6 +281,7 @@ impl Control {
             origin: Origin::Runtime,
             is_restoring: false,
             connections: Some(self.connections),
+            now,
         };
         let outcome = draft.carry_out_or_forget(request, now);
         let tables = draft.tables;
@@ -558,15 +563,18 @@ impl Control {
             Request::RouteGet(query) => {
                 Reply::Routes(vec![route_views::query(tables, desired, query)?])
             }
-            Request::StateGet(id) => Reply::States(vec![security::state(tables, desired, id)?]),
+            Request::StateGet(id) => {
+                Reply::States(vec![security::state(tables, desired, id, now)?])
+            }
             Request::StateList(list) => {
-                Reply::States(security::states(tables, desired, &list.filter, list.show_keys)?)
+                Reply::States(security::states(tables, desired, &list.filter, list.show_keys, now)?)
             }
             Request::StateCount => Reply::Count(desired.states.len() as u64),
             Request::PolicyGet(id) => Reply::Policies(vec![security::policy(tables, desired, id)?]),
             Request::PolicyList(filter) => {
                 Reply::Policies(security::policies(tables, desired, filter)?)
             }
+            Request::PolicyPage(page) => Reply::Policies(security::page(tables, desired, page)?),
             Request::Spd(filter) => Reply::Spd(spd::report(tables, desired, filter)?),
             Request::PolicyCount => Reply::Count(desired.policies.len() as u64),
             Request::PolicyCountByDirection => {

@@ -64,6 +64,9 @@ impl Draft<'_> {
     pub(super) fn add_address(&mut self, spec: &AddressSpec, replace: bool) -> Result<(), Refusal> {
         crate::check::own_address("addresses", spec.address)?;
         let mut port = self.desired.port(&spec.port)?.clone();
+        if port.settings.kind.xfrm().is_some() {
+            crate::check::xfrm_address("addresses", spec.address)?;
+        }
         if let Some((own, _)) =
             port.addresses.iter().find(|(own, _)| own.address() == spec.address.address())
         {

@@ -1,6 +1,6 @@
 //! Queueing disciplines on ports and VRFs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{
     ChangeKind, FlowQueueStatistics, Origin, QdiscFilter, QdiscId, QdiscOptions, QdiscSpec,
@@ -299,7 +299,7 @@ impl Draft<'_> {
         config: &Config,
         notes: &mut Notes,
     ) -> Result<(), Refusal> {
-        let wanted = self.wanted_qdiscs(config)?;
+        let wanted = self.wanted_qdiscs(config, &notes.others)?;
         let is = core::mem::take(&mut self.desired.qdiscs);
         for (device, tree) in &is {
             let name = device.name();
@@ -338,7 +338,12 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn wanted_qdiscs(&mut self, config: &Config) -> Result<BTreeMap<Device, DesiredTree>, Refusal> {
+    /// What the file says, and what commands have put on VRFs and ports but on `others`.
+    fn wanted_qdiscs(
+        &mut self,
+        config: &Config,
+        others: &BTreeSet<String>,
+    ) -> Result<BTreeMap<Device, DesiredTree>, Refusal> {
         let mut wanted: BTreeMap<Device, DesiredTree> = BTreeMap::new();
         let (roots, children): (Vec<_>, Vec<_>) =
             config.qdiscs.iter().partition(|spec| spec.parent.is_none());
@@ -355,7 +360,8 @@ impl Draft<'_> {
             wanted.insert(device, tree);
         }
         for (device, tree) in &self.desired.qdiscs {
-            if device.in_tables(self.desired).is_err() {
+            let is_another = matches!(device, Device::Port(name) if others.contains(name));
+            if is_another || device.in_tables(self.desired).is_err() {
                 continue;
             }
             match wanted.get_mut(device) {

@@ -6,19 +6,25 @@
 //! the file does not name comes back. So a restart with another file comes to the same as a reload
 //! of it.
 
+mod former;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{Key, Origin, Refusal, RefusalCode, Request, VrfChange};
+use api::{Key, LinkChange, Origin, Refusal, RefusalCode, Request, VrfChange};
 use packet::Time;
-use tables::{TableRef, Tables};
+use tables::{TableId, TableRef, Tables};
 use types::{Ipsec, Spi, VrfId};
 use zeroize::Zeroizing;
 
+use self::former::FormerPorts;
 use super::desired::Desired;
 use super::journal::{KEY, OF_FILE};
 use super::qdiscs::node_at;
 use super::security::find_policy;
 use super::{Changes, Control, Draft, Journal, closed};
+
+/// How a line begins that says what a port of the file is, and is no command.
+const LINK: &str = "link ";
 
 /// The most lines of [`Restored::refused`].
 const MAX_REFUSED: usize = 100;
@@ -81,15 +87,25 @@ impl Control {
         let mut without_keys = BTreeSet::new();
         let mut without_policies = BTreeSet::new();
         let mut has_unknown_policies = false;
+        // Whether something was refused that others may need.
+        let mut has_lost = false;
+        let mut former = FormerPorts::default();
         let tables = self.tables();
         let (randomness, sequences) = (&mut self.randomness, &mut self.sequences);
         let mut draft =
             Draft::new(tables, &mut self.desired, randomness, sequences, Origin::Runtime);
         draft.is_restoring = true;
+        draft.now = now;
         draft.connections = Some(self.connections);
         draft.sa_events = Some(&mut self.sa_events);
         for line in texts.flat_map(str::lines) {
             let (command, origin) = match line.strip_prefix(OF_FILE) {
+                Some(rest) if rest.starts_with(LINK) => {
+                    if let Ok(Parsed::Request(request)) = parse(rest, keys) {
+                        former.note(&request);
+                    }
+                    continue;
+                }
                 Some(rest) if !is_same_file => {
                     restored.left += 1;
                     if is_policy(rest)
@@ -125,10 +141,19 @@ impl Control {
                     continue;
                 }
             }
-            let request = draft.desired.as_meant(request);
-            if !is_same_file && is_of_file(&draft.tables, draft.desired, &request) {
-                restored.left += 1;
+            let mut request = draft.desired.as_meant(request);
+            former.note(&request);
+            if !is_same_file && let Err(refusal) = former.check(&request, draft.desired) {
+                restored.refuse(command, &refusal);
                 continue;
+            }
+            if !is_same_file && is_of_file(&draft.tables, draft.desired, &request) {
+                // As a reload does.
+                let Some(change) = vrf_alone(&request, draft.desired) else {
+                    restored.left += 1;
+                    continue;
+                };
+                request = Request::LinkSet(change);
             }
             // One that the file names too, deleted and added by commands.
             if let Request::VrfAdd(vrf) = &request
@@ -136,18 +161,26 @@ impl Control {
                 && let Some(known) = draft.desired.vrfs.get_mut(&vrf.name)
             {
                 known.origin = origin;
-                match vrf.table.map(|table| draft.renumber_vrf(&vrf.name, table)) {
-                    Some(Err(refusal)) => restored.refuse(command, &refusal),
-                    _ => restored.done += 1,
+                known.table = vrf.table.map(TableId);
+                let wanted = known.table.map(|table| (vrf.name.as_str(), table));
+                match draft.renumber_vrfs(wanted.as_slice()) {
+                    Err(refusal) => restored.refuse(command, &refusal),
+                    Ok(()) => restored.done += 1,
                 }
                 continue;
             }
             draft.origin = origin;
+            let added = match &request {
+                Request::VrfAdd(vrf) => Some(vrf.name.clone()),
+                _ => None,
+            };
             let vrf_of_policy = vrf_of_policy(&request).map(str::to_owned);
             match draft.carry_out_or_leave(request, now) {
                 Ok(_) => restored.done += 1,
                 // The file names it, or what it is about is gone with the former file.
-                Err(_) if !is_same_file => {
+                Err(refusal)
+                    if !is_same_file && is_left(&refusal, &added, draft.desired, has_lost) =>
+                {
                     restored.left += 1;
                     if let Some(vrf) = vrf_of_policy {
                         without_policies.extend(draft.require_policies(Some(&vrf)));
@@ -158,6 +191,7 @@ impl Control {
                     if refusal.code == RefusalCode::NotFound
                         && command.starts_with("xfrm state delete") => {}
                 Err(refusal) => {
+                    has_lost = true;
                     restored.refuse(command, &refusal);
                     if let Some(vrf) = vrf_of_policy {
                         without_policies.extend(draft.require_policies(Some(&vrf)));
@@ -220,6 +254,28 @@ impl Draft<'_> {
             }
         }
         meant.into_iter().map(|(name, _)| name).collect()
+    }
+}
+
+/// What a command about a port of the file says of its VRF, if the file has the port in `main`, as it
+/// does if it says no VRF.
+fn vrf_alone(request: &Request, desired: &Desired) -> Option<LinkChange> {
+    let Request::LinkSet(LinkChange { port, vrf: vrf @ Some(_), .. }) = request else {
+        return None;
+    };
+    let known = desired.ports.get(port)?;
+    let says_none = known.settings.vrf == api::MAIN_VRF;
+    says_none.then(|| LinkChange { port: port.clone(), vrf: vrf.clone(), ..LinkChange::default() })
+}
+
+/// Whether a command that another file refuses is left out for that: the file names what it adds, or
+/// what it is about is gone with the former file, and not `has_lost` since. A VRF that is `added` is
+/// named only if there is one of this name.
+fn is_left(refusal: &Refusal, added: &Option<String>, desired: &Desired, has_lost: bool) -> bool {
+    match refusal.code {
+        RefusalCode::Exists => added.as_ref().is_none_or(|name| desired.vrfs.contains_key(name)),
+        RefusalCode::NotFound => !has_lost,
+        _ => false,
     }
 }
 

@@ -339,6 +339,7 @@ pub(super) fn view(
         dport_end: several(spec.dport).map(|range| range.last()),
         dscp: spec.dscp.map(|it| it.to_string()),
         table,
+        table_detached: matches!(&spec.action, Some(RuleAction::Vrf(vrf)) if !has_vrf(vrf)),
         suppress_prefixlen: spec.suppress_prefixlength,
         l3mdev: spec.action == Some(RuleAction::L3mdev),
         goto,

@@ -4,13 +4,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::{
-    AlgorithmView, Counters, DefaultAction, Defaults, Direction, Family, Key, Origin, PolicyAction,
-    PolicyCounts, PolicyFilter, PolicyId, PolicySpec, PolicyView, Refusal, RefusalCode, SaFlag,
-    Selector, StateFilter, StateId, StateSpec, StateView,
+    AlgorithmView, Counters, DefaultAction, Defaults, Direction, Family, Key, MAX_POLICY_PAGE,
+    Origin, PolicyAction, PolicyCounts, PolicyFilter, PolicyId, PolicyPage, PolicyPlace,
+    PolicySpec, PolicyView, Refusal, RefusalCode, SaFlag, Selector, StateFilter, StateId,
+    StateSpec, StateView,
 };
 use esp::{InboundSa, OutboundSa};
+use packet::Time;
 use tables::{FlowCounters, Policy, SaIdentity, SaSpec, Spd, Tables};
-use types::{IfId, Ipsec, Spi, VrfId};
+use types::{IfId, Ipsec, PolicyName, Spi, VrfId};
 
 use super::Draft;
 use super::desired::{Desired, DesiredPolicy, DesiredSa, StateKey};
@@ -74,7 +76,8 @@ impl Draft<'_> {
         if self.desired.keys.add(&spec) {
             doubts.push(SHARED.to_owned());
         }
-        self.desired.states.insert((vrf, spec.destination, spi), DesiredSa { spec, origin });
+        let added = self.now;
+        self.desired.states.insert((vrf, spec.destination, spi), DesiredSa { spec, added, origin });
         Ok((!doubts.is_empty()).then(|| doubts.join("; ")))
     }
 
@@ -118,6 +121,7 @@ impl Draft<'_> {
     }
 
     pub(super) fn flush_states(&mut self, filter: &StateFilter) -> Result<u64, Refusal> {
+        self.check_vrf(filter.vrf.as_deref())?;
         let keys: Vec<_> = self
             .desired
             .states
@@ -136,6 +140,7 @@ impl Draft<'_> {
         let ipsec = |tables: &Tables| tables.vrf(wanted.vrf).map(|vrf| vrf.ipsec);
         let before = ipsec(&self.tables);
         let index = self.tables.add_policy(wanted).map_err(|error| refusal(&error))?;
+        self.tables.name_policy(index, spec.name).map_err(|error| refusal(&error))?;
         let is_turned = before != ipsec(&self.tables);
         self.note(|journal| {
             // By itself, and first: it holds even where the policy does not fit any more.
@@ -157,7 +162,7 @@ impl Draft<'_> {
             .policy_of_selector(wanted.scope(), wanted.direction, &wanted.selector)
             .map(|policy| policy.index);
         let Some(index) = known else { return self.add_policy(said, self.origin) };
-        self.tables.update_policy(index, wanted).map_err(|error| refusal(&error))?;
+        self.change_policy(index, wanted, said.name)?;
         self.desired.touch_policy(index);
         if let Some(entry) = self.desired.policies.get_mut(&index) {
             let (origin, command) = (entry.origin, describe::policy(&said));
@@ -167,6 +172,19 @@ impl Draft<'_> {
             });
         }
         Ok(index)
+    }
+
+    /// Changes what a policy does and is called in the tables. A new name alone concerns no flow.
+    pub(super) fn change_policy(
+        &mut self,
+        index: u32,
+        wanted: tables::PolicySpec,
+        name: Option<PolicyName>,
+    ) -> Result<(), Refusal> {
+        if self.tables.policy_of_index(index).is_none_or(|policy| policy.spec != wanted) {
+            self.tables.update_policy(index, wanted).map_err(|error| refusal(&error))?;
+        }
+        self.tables.name_policy(index, name).map_err(|error| refusal(&error))
     }
 
     pub(super) fn delete_policy(&mut self, id: &PolicyId) -> Result<(), Refusal> {
@@ -183,7 +201,13 @@ impl Draft<'_> {
         Ok(())
     }
 
+    /// A VRF that is not there has nothing to flush, and who names it takes it for empty.
+    fn check_vrf(&self, name: Option<&str>) -> Result<(), Refusal> {
+        name.map_or(Ok(()), |name| self.desired.vrf(name).map(|_| ()))
+    }
+
     pub(super) fn flush_policies(&mut self, filter: &PolicyFilter) -> Result<u64, Refusal> {
+        self.check_vrf(filter.vrf.as_deref())?;
         let indexes: Vec<_> = self
             .desired
             .policies
@@ -286,10 +310,11 @@ pub(super) fn state(
     tables: &Tables,
     desired: &Desired,
     id: &StateId,
+    now: Time,
 ) -> Result<StateView, Refusal> {
     let key = find_state(desired, id)?;
     let entry = desired.states.get(&key).ok_or_else(|| no_state(id.destination, id.spi))?;
-    Ok(state_view(tables, key, entry, id.show_keys))
+    Ok(state_view(tables, key, entry, id.show_keys, Some(now)))
 }
 
 pub(super) fn states(
@@ -297,12 +322,16 @@ pub(super) fn states(
     desired: &Desired,
     filter: &StateFilter,
     show_keys: bool,
+    now: Time,
 ) -> Result<Vec<StateView>, Refusal> {
     if let Some(vrf) = &filter.vrf {
         desired.vrf(vrf)?;
     }
     let wanted = desired.states.iter().filter(|(_, entry)| matches_state(filter, &entry.spec));
-    Ok(wanted.map(|(key, entry)| state_view(tables, *key, entry, show_keys)).collect())
+    let view = |(key, entry): (&StateKey, &DesiredSa)| {
+        state_view(tables, *key, entry, show_keys, Some(now))
+    };
+    Ok(wanted.map(view).collect())
 }
 
 /// One policy. Constant work, but for counting how many are tried before it.
@@ -340,6 +369,37 @@ pub(super) fn policies(
         }
     }
     Ok(views)
+}
+
+/// A page of the policies of one database.
+pub(super) fn page(
+    tables: &Tables,
+    desired: &Desired,
+    page: &PolicyPage,
+) -> Result<Vec<PolicyView>, Refusal> {
+    let PolicyPage { vrf, if_id, direction, after, most } = page;
+    if !(1..=MAX_POLICY_PAGE).contains(most) {
+        let message = format!("a page of {most} policies");
+        return Err(Refusal::new(RefusalCode::Invalid, message)
+            .with_hint(format!("from 1 to {MAX_POLICY_PAGE}")));
+    }
+    let Some(spd) = tables.spd(desired.scope(vrf, *if_id)?) else { return Ok(Vec::new()) };
+    let behind = |after: &PolicyPlace| {
+        // Where it stands now, or stood if it is gone.
+        let now = spd.policies(*direction).position(|policy| policy.index == after.index);
+        let is_behind =
+            |it: &Arc<Policy>| (it.spec.priority, it.index) > (after.priority, after.index);
+        match now {
+            Some(before) => before + 1,
+            None => spd.policies(*direction).position(is_behind).unwrap_or(usize::MAX),
+        }
+    };
+    let from = after.as_ref().map_or(0, behind);
+    let policies = spd.policies(*direction).enumerate().skip(from);
+    let view = |(before, policy): (usize, &Arc<Policy>)| {
+        Some(policy_view(before, policy, desired.policies.get(&policy.index)?))
+    };
+    Ok(policies.filter_map(view).take(*most as usize).collect())
 }
 
 /// How many policies of each direction there are.
@@ -398,6 +458,7 @@ pub(super) fn state_view(
     key: StateKey,
     entry: &DesiredSa,
     show_keys: bool,
+    now: Option<Time>,
 ) -> StateView {
     let spec = &entry.spec;
     let sa = tables.sad().inbound(key.0, key.1, key.2);
@@ -438,6 +499,7 @@ pub(super) fn state_view(
         newest: sa.is_some_and(|sa| {
             tables.sad().outbound(sa.slot).is_some_and(|newest| newest.serial == sa.serial)
         }),
+        age_seconds: now.map(|now| now.since(entry.added).as_secs()),
         origin: entry.origin,
         traffic: sa.map_or_else(Counters::default, |sa| counters(&sa.counters)),
         errors: sa.map_or_else(Counters::default, |sa| counters(&sa.errors)),
@@ -525,6 +587,7 @@ fn matches_policy(filter: &PolicyFilter, index: u32, spec: &PolicySpec) -> bool 
         && filter.action.is_none_or(|action: PolicyAction| action == spec.action)
         && filter.priority.is_none_or(|priority| priority == spec.priority)
         && filter.if_id.is_none_or(|if_id| if_id == spec.if_id)
+        && is(&filter.name, &spec.name)
         && is(source, &spec.selector.source)
         && is(destination, &spec.selector.destination)
         && is(protocol, &spec.selector.protocol)

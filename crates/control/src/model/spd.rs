@@ -131,7 +131,10 @@ pub(super) fn report(
                     // What leaves or enters by a link must be protected.
                     Scope::Link(_) => DefaultAction::Block,
                 },
-                list: policies_of(spd, at, desired, |_, _| true),
+                list: match filter.heads {
+                    true => Vec::new(),
+                    false => policies_of(spd, at, desired, |_, _| true),
+                },
                 bound,
             });
         }

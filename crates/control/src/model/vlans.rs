@@ -224,6 +224,13 @@ impl Draft<'_> {
             }
             let Some((parent, tag)) = port.settings.kind.vlan() else { continue };
             let Some(above) = all.get(parent) else { continue };
+            // What was one of another VLAN goes with that.
+            let before = self.desired.ports.get(parent);
+            let is_same =
+                before.is_some_and(|before| self.is_same_line(before, above, |name| all.get(name)));
+            if !is_same {
+                continue;
+            }
             if taken.insert((parent, tag)) {
                 let port = DesiredPort { found: above.found_of_vlan(tag), ..port.clone() };
                 all.insert(name, port.clone());

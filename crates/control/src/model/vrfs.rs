@@ -7,10 +7,11 @@ use tables::{TableId, TableRef, Tables};
 use types::{Ike, IpPrefix, Ipsec, Share, VrfId};
 
 use super::Draft;
-use super::desired::{Desired, DesiredVrf, defaults_in_force};
+use super::desired::{Desired, DesiredRoute, DesiredVrf, defaults_in_force};
 use super::qdiscs::Device;
 use super::refuse::refusal;
 use super::routes::{places, settle};
+use crate::describe;
 use crate::grammar::{DOWN_WITH_PORTS, VRF_IS_UP};
 
 impl Draft<'_> {
@@ -33,7 +34,7 @@ impl Draft<'_> {
         origin: Origin,
         is_meant: impl Fn(TableId) -> bool,
     ) -> Result<VrfId, Refusal> {
-        crate::check::name("name", name)?;
+        crate::check::vrf_name("name", name)?;
         if origin == Origin::Runtime && self.desired.ports.contains_key(name) {
             let message = format!("a port '{name}' exists, and both are links");
             return Err(Refusal::new(RefusalCode::Exists, message).with_hint("another name"));
@@ -73,37 +74,80 @@ impl Draft<'_> {
         id: VrfId,
         places: &[(TableRef, IpPrefix)],
     ) -> Result<(), Refusal> {
+        let own = |prefix: IpPrefix| (TableRef::Vrf(id), prefix);
+        let routes = &self.desired.routes;
+        let before: Vec<_> =
+            places.iter().map(|(_, prefix)| routes.get(&own(*prefix)).cloned()).collect();
         // All of them before any is chosen: recursive ones depend on others.
-        for (table, prefix) in places {
-            let mut all = self.desired.routes.get(&(*table, *prefix)).cloned().unwrap_or_default();
-            for entry in &mut all {
+        for (place, before) in places.iter().zip(&before) {
+            let mut all = before.clone().unwrap_or_default();
+            for mut entry in self.desired.routes.get(place).cloned().unwrap_or_default() {
                 (entry.spec.vrf, entry.spec.table) = (name.to_owned(), None);
+                let metric = entry.spec.metric;
+                let at = all.partition_point(|other| other.spec.metric < metric);
+                if all.get(at).is_none_or(|other| other.spec.metric != metric) {
+                    all.insert(at, entry);
+                }
             }
-            self.desired.put_routes((id.into(), *prefix), all);
+            self.desired.put_routes(own(place.1), all);
         }
         let mut settled = Ok(());
         for (_, prefix) in places {
-            let place = (TableRef::Vrf(id), *prefix);
             let routes = &self.desired.routes;
-            let all = routes.get(&place).map_or(&[][..], Vec::as_slice);
-            settled = settled.and_then(|()| settle(&mut self.tables, routes, place, all));
+            let all = routes.get(&own(*prefix)).map_or(&[][..], Vec::as_slice);
+            settled = settled.and_then(|()| settle(&mut self.tables, routes, own(*prefix), all));
         }
-        let gone = |(_, prefix): &(TableRef, IpPrefix)| (TableRef::Vrf(id), *prefix);
-        let gone: Vec<_> = match &settled {
-            Ok(()) => places.to_vec(),
-            Err(_) => places.iter().map(gone).collect(),
-        };
-        gone.into_iter().for_each(|place| self.desired.put_routes(place, Vec::new()));
+        for (place, before) in places.iter().zip(before) {
+            match &settled {
+                Ok(()) => self.desired.put_routes(*place, Vec::new()),
+                Err(_) => self.desired.put_routes(own(place.1), before.unwrap_or_default()),
+            }
+        }
         settled.map_err(|error| refusal(&error))
     }
 
-    /// Gives a VRF's routing table the number that the configuration file says.
-    pub(super) fn renumber_vrf(&mut self, name: &str, table: u32) -> Result<(), Refusal> {
-        let id = self.desired.vrf(name)?;
-        crate::check::table("table", table)?;
-        self.tables.renumber_table(id, TableId(table)).map_err(|error| refusal(&error))?;
-        if let Some(entry) = self.desired.vrfs.get_mut(name) {
-            entry.table = Some(TableId(table));
+    /// Gives the routing tables of VRFs these numbers, all at once: VRFs may exchange theirs. Routes
+    /// stay with their VRF. Those that a table of such a number had are the VRF's from now on; one
+    /// that a command has added there gives way to none.
+    pub(super) fn renumber_vrfs(&mut self, wanted: &[(&str, TableId)]) -> Result<(), Refusal> {
+        let mut numbers = Vec::with_capacity(wanted.len());
+        for (name, table) in wanted {
+            crate::check::table("table", table.0)?;
+            let id = self.desired.vrf(name)?;
+            self.check_adoption(name, id, *table)?;
+            numbers.push((id, *table));
+        }
+        let mut had = Vec::with_capacity(wanted.len());
+        for (name, table) in wanted {
+            self.desired.touch_vrf(&self.tables, name);
+            had.push(self.withdraw_table(*table)?);
+        }
+        self.tables.renumber_tables(&numbers).map_err(|error| refusal(&error))?;
+        let mut all = wanted.iter().zip(numbers).zip(had);
+        all.try_for_each(|(((name, _), (id, _)), had)| self.adopt_routes(name, id, &had))?;
+        // Routes into these tables are others now.
+        self.settle_far_routes().map_err(|error| refusal(&error))
+    }
+
+    /// Refuses a table that a command has given a route which the VRF has already.
+    fn check_adoption(&self, name: &str, id: VrfId, table: TableId) -> Result<(), Refusal> {
+        for place in places(self.desired, TableRef::Number(table)) {
+            let own = self.desired.routes.get(&(TableRef::Vrf(id), place.1));
+            let own = own.map_or(&[][..], Vec::as_slice);
+            let is_taken = |entry: &&DesiredRoute| {
+                entry.origin != Origin::Configuration
+                    && own.iter().any(|own| own.spec.metric == entry.spec.metric)
+            };
+            let theirs = self.desired.routes.get(&place).map_or(&[][..], Vec::as_slice);
+            if let Some(taken) = theirs.iter().find(is_taken) {
+                let route = describe::route(&taken.spec);
+                let message = format!(
+                    "VRF {name} cannot have table {table}: a command has added the route {route}, \
+                    and the VRF has one of that prefix and metric"
+                );
+                let hint = format!("hitpath route del {route}");
+                return Err(Refusal::new(RefusalCode::InUse, message).with_hint(hint));
+            }
         }
         Ok(())
     }

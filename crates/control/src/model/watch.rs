@@ -186,7 +186,7 @@ impl Desired {
             };
             if !is_same {
                 changes.note(was, is, |entry| {
-                    MonitorView::State(security::state_view(tables, key, &entry, false))
+                    MonitorView::State(security::state_view(tables, key, &entry, false, None))
                 });
             }
         }

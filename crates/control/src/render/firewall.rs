@@ -28,7 +28,7 @@ pub(super) fn firewall(text: &mut String, view: &FirewallView) {
         view.fell,
         if view.is_judging { " so far" } else { "" }
     ));
-    for (zone, count) in spec.zones.iter().zip(&view.masqueraded) {
+    for (at, (zone, count)) in spec.zones.iter().zip(&view.masqueraded).enumerate() {
         let mut members = Vec::new();
         members.extend(zone.ports.iter().cloned());
         members.extend(zone.vrfs.iter().map(|vrf| format!("vrf {vrf}")));
@@ -36,7 +36,15 @@ pub(super) fn firewall(text: &mut String, view: &FirewallView) {
         let masquerade = zone.masquerade.map_or_else(String::new, |masquerade| {
             format!(" masquerade {} ({})", masquerade.name(), packets(count))
         });
-        line(format_args!("zone {}: {}{masquerade}", zone.name, members.join(" ")));
+        let limits = view.connections.get(at).map_or_else(String::new, |count| {
+            let limit = |word: &str, limit: Option<u32>| {
+                limit.map_or_else(String::new, |limit| format!(" {word} {limit}"))
+            };
+            let limits = limit("max-connections", zone.max_connections)
+                + &limit("max-connections-per-source", zone.max_connections_per_source);
+            format!("{limits} ({count} connections from there)")
+        });
+        line(format_args!("zone {}: {}{masquerade}{limits}", zone.name, members.join(" ")));
     }
     for (policy, counts) in spec.policies.iter().zip(&view.policies) {
         line(format_args!("from {} to {}:", policy.from.join(" "), policy.to.join(" ")));

@@ -258,6 +258,7 @@ fn state(view: &StateView) -> serde_json::Result<Value> {
     object.put("vrf", view.vrf.clone());
     object.some("inner_vrf", view.inner_vrf.clone());
     object.put("newest", view.newest);
+    object.some("age_seconds", view.age_seconds);
     object.put("origin", serde_json::to_value(view.origin)?);
     object.put("packets", view.traffic.packets);
     object.put("bytes", view.traffic.bytes);
@@ -299,6 +300,7 @@ fn policy(view: &PolicyView) -> serde_json::Result<Value> {
     object.put("tmpl", spec.template.iter().map(template).collect::<Vec<_>>());
     object.some("if_id", if_id(spec.if_id));
     // Beyond iproute2.
+    object.text("name", spec.name);
     if spec.if_id == 0 {
         object.put("vrf", spec.vrf.clone());
     }

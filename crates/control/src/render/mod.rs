@@ -170,9 +170,18 @@ fn whole_records(request: &Request, reply: &Reply, links: &[LinkView], options: 
                 );
             }
         }
-        Reply::Steps(steps) => {
-            for step in steps {
-                let _ = writeln!(text, "{}: {}", step.step, step.text);
+        Reply::Costs(report) => {
+            for stage in &report.total.stages {
+                let _ = writeln!(
+                    text,
+                    "{}: {} packets in {} calls, {} cycles",
+                    stage.stage, stage.packets, stage.calls, stage.cycles
+                );
+            }
+        }
+        Reply::Explained(stages) => {
+            for stage in stages {
+                let _ = writeln!(text, "{}: {}", stage.stage, stage.text);
             }
         }
     }

@@ -178,7 +178,7 @@ pub(super) fn rule(text: &mut String, view: &RuleView) {
         let _ = write!(text, " dscp {dscp}");
     }
     if let Some(table) = &view.table {
-        let _ = write!(text, " lookup {table}");
+        let _ = write!(text, " lookup {table}{}", detached(view.table_detached));
     }
     if let Some(length) = view.suppress_prefixlen {
         let _ = write!(text, " suppress_prefixlength {length}");

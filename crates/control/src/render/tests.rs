@@ -28,6 +28,7 @@ fn state(show: bool) -> StateView {
         received_sequence: 0,
         inner_vrf: None,
         newest: true,
+        age_seconds: Some(3),
         origin: Origin::Runtime,
         traffic: Counters { packets: 16, bytes: 1344 },
         errors: Counters::default(),
@@ -81,6 +82,7 @@ fn policies_look_as_in_iproute2() {
         priority: 7,
         action: PolicyAction::Protect,
         template: Some(template),
+        name: Some("berlin".parse().unwrap()),
     };
     let view = PolicyView {
         index: 9,
@@ -96,7 +98,8 @@ fn policies_look_as_in_iproute2() {
          \tlifetime current:\n\
          \t  0(bytes), 0(packets)\n\
          \ttmpl src 0.0.0.0 dst 192.0.2.2\n\
-         \t\tproto esp reqid 1 mode tunnel\n"
+         \t\tproto esp reqid 1 mode tunnel\n\
+         \tname berlin\n"
     );
 }
 

@@ -82,6 +82,9 @@ pub(super) fn policy(text: &mut String, view: &PolicyView) {
     if spec.if_id != 0 {
         let _ = writeln!(text, "\tif_id {:#x}", spec.if_id);
     }
+    if let Some(name) = &spec.name {
+        let _ = writeln!(text, "\tname {name}");
+    }
 }
 
 pub(super) fn defaults(text: &mut String, view: &DefaultActionView) {

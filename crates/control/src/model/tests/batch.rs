@@ -154,7 +154,7 @@ fn databases_are_shown_by_vrf_and_direction() {
     run(&mut control, "xfrm policy setdefault in accept").unwrap();
     run(&mut control, "vrf add red").unwrap();
     let mut spds = |vrf: Option<&str>, direction| {
-        let filter = SpdFilter { vrf: vrf.map(str::to_owned), direction };
+        let filter = SpdFilter { vrf: vrf.map(str::to_owned), direction, heads: false };
         match handle(&mut control, Request::Spd(filter), NOW) {
             Ok(Reply::Spd(report)) => Ok(report.spds),
             Ok(other) => panic!("{other:?}"),
@@ -186,6 +186,33 @@ fn one_policy_is_shown_with_its_place() {
         let line = format!("xfrm policy get index {} dir out", policy.index);
         assert_eq!(run(&mut control, &line), Ok(Reply::Policies(vec![policy.clone()])));
     }
+}
+
+#[test]
+fn a_policy_is_named_and_named_anew_without_a_decision_made_anew() {
+    let mut control = running(BASE);
+    let line = "xfrm policy add src 10.9.0.0/16 dst 10.8.0.0/16 dir out action block name berlin-1";
+    run(&mut control, line).unwrap();
+    run(&mut control, &line.replace("dir out", "dir in")).unwrap();
+    let listed = |control: &mut Control, line: &str| match run(control, line) {
+        Ok(Reply::Policies(all)) => all,
+        other => panic!("{other:?}"),
+    };
+    let named = listed(&mut control, "xfrm policy list name berlin-1");
+    assert_eq!(named.len(), 2);
+    assert!(named.iter().all(|policy| policy.spec.name == "berlin-1".parse().ok()));
+    assert_eq!(listed(&mut control, "xfrm policy list name berlin"), []);
+
+    let before = control.publisher.current().policy_generation();
+    run(&mut control, &line.replace("add", "update").replace("berlin-1", "rome")).unwrap();
+    let renamed = listed(&mut control, "xfrm policy list dir out name rome");
+    assert_eq!((renamed.len(), renamed[0].index), (1, named[1].index));
+    run(&mut control, &line.replace("add", "update").replace(" name berlin-1", "")).unwrap();
+    assert_eq!(listed(&mut control, "xfrm policy list name rome"), []);
+    assert_eq!(control.publisher.current().policy_generation(), before);
+
+    run(&mut control, "xfrm policy flush name berlin-1").unwrap();
+    assert_eq!(listed(&mut control, "xfrm policy list src 10.9.0.0/16").len(), 1);
 }
 
 proptest! {

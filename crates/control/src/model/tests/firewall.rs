@@ -367,7 +367,7 @@ fn fields(control: &Control, packet: &Packet) -> Fields {
 struct Through {
     passes: bool,
     label: u128,
-    nat: Vec<NatNew>,
+    nat: Vec<std::sync::Arc<NatNew>>,
 }
 
 fn through_flows(control: &Control, packet: &Packet) -> Through {
@@ -504,16 +504,84 @@ fn make_with(control: &Control, packet: &Packet, label: u128, seen: &Seen) {
     table.commit(&new, &Tracked::Datagram, 100, NOW, &mut |_| {}).unwrap();
 }
 
-#[test]
-fn connections_that_new_rules_do_not_allow_fall() {
-    let mut control = running(&with_firewall());
-    let udp = |in_port, source: &str, destination: &str, port| Packet {
+fn udp(in_port: &'static str, source: &str, destination: &str, port: u16) -> Packet {
+    Packet {
         in_port: Some(in_port),
         source: source.parse().unwrap(),
         destination: destination.parse().unwrap(),
         protocol: 17,
         port,
+    }
+}
+
+/// By which port a forwarded connection leaves is known behind the translation of its destination:
+/// here the server is in another zone than the client, and no source is translated.
+#[test]
+fn a_forwarded_connection_knows_the_port_that_it_leaves_by() {
+    let control = running(&with_firewall());
+    let packet = Packet { protocol: 6, ..udp("lan", "10.1.0.2", "192.0.2.1", 8080) };
+    let through = through_flows(&control, &packet);
+    assert!(through.passes);
+    let seen = opened(&packet, &through);
+    assert_eq!(seen.ports, ["lan", "dmz"].map(|name| World(&control).port(name).0));
+    let is = control.desired.firewall.as_ref().unwrap();
+    assert!(is.firewall.allows(is.compiled.vrf("main").unwrap(), &seen), "{seen:?}");
+}
+
+/// Connections count for the zone that they come from, also those that were there before it had a
+/// limit, and whatever its number is.
+#[test]
+fn connections_count_for_the_zone_that_they_come_from() {
+    let mut control = running(&with_firewall());
+    make(&control, &udp("lan", "10.1.0.2", "198.51.100.7", 53));
+    make(&control, &udp("lan", "10.1.0.3", "198.51.100.9", 53));
+    make(&control, &udp("wan", "198.51.100.9", "192.0.2.1", 5000));
+    let counts = |control: &mut Control| match handle(control, Request::FirewallGet, NOW) {
+        Ok(Reply::Firewall(Some(view))) => view.connections,
+        other => panic!("{other:?}"),
     };
+    assert!(counts(&mut control).is_empty());
+    assert!(!firewall_flows(&mut control, "").iter().any(|flow| flow.contains("limit=")));
+    let inside = "name = \"inside\"\n";
+    let limited = format!("{inside}max-connections = 3\nmax-connections-per-source = 2\n");
+    let text = with_firewall().replace(inside, &limited);
+    reload(&mut control, &text).unwrap();
+    assert_eq!(counts(&mut control), [2, 0, 1, 0, 0]);
+    let nat = firewall_flows(&mut control, "table=244").join("\n");
+    assert!(nat.contains("ct(commit,limit=NXM_NX_REG0[0..15],nat(src=192.0.2.1,twice)"), "{nat}");
+    let shown = show(&mut control, "firewall");
+    let line = "zone inside: lan max-connections 3 max-connections-per-source 2 (2 connections from there)";
+    assert!(shown.contains(line), "{shown}");
+    // Another zone comes first: numbers change, what is counted does not.
+    let zone = |name: &str, port: &str| {
+        format!("[[firewall.zone]]\nname = \"{name}\"\nports = [\"{port}\"]\n")
+    };
+    let servers = zone("servers", "dmz");
+    assert!(text.contains(&servers));
+    let moved = text.replace(&servers, "");
+    let moved = moved.replacen("[[firewall.zone]]", &format!("{servers}[[firewall.zone]]"), 1);
+    reload(&mut control, &moved).unwrap();
+    assert_eq!(counts(&mut control), [0, 2, 1, 0, 0]);
+    // Without limits nothing is counted.
+    reload(&mut control, &with_firewall()).unwrap();
+    assert!(counts(&mut control).is_empty());
+    let tables = control.tables();
+    let table = tables.connections().unwrap();
+    assert_eq!((0..9).map(|class| table.connections_of(class)).sum::<u32>(), 0);
+    assert_eq!(table.counts().connections, 3);
+}
+
+/// Classes are the firewall's: a flow by hand would count for limits that nobody has set.
+#[test]
+fn flows_by_hand_name_no_class() {
+    let mut control = running(&with_firewall());
+    let why = run(&mut control, "flow add vrf=blue,ip,actions=ct(commit,limit=3)").unwrap_err();
+    assert!(why.message.contains("limit=...) is for flows that [firewall] makes"), "{why:?}");
+}
+
+#[test]
+fn connections_that_new_rules_do_not_allow_fall() {
+    let mut control = running(&with_firewall());
     make(&control, &udp("lan", "10.1.0.2", "198.51.100.7", 53));
     make(&control, &udp("lan", "10.1.0.3", "198.51.100.9", 53));
     make(&control, &udp("lan", "10.1.0.3", "198.51.100.9", 123));

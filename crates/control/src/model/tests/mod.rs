@@ -227,12 +227,12 @@ pub(super) fn consistent(control: &Control) {
     for route in tables.vrfs().flat_map(tables::Vrf::routes).chain(loose) {
         if let tables::RouteKind::Via { next_hop } = route.kind {
             let next_hop = tables.next_hop(next_hop).unwrap();
-            let mac =
-                tables.port(next_hop.port).unwrap().neighbours.lookup(next_hop.address.unwrap());
+            let port = tables.port(next_hop.port).unwrap();
+            let mac = port.neighbours.lookup(next_hop.address.unwrap());
             let is_resolved = next_hop.is_resolved();
             assert_eq!(
                 is_resolved,
-                mac.is_some(),
+                mac.is_some() || port.spec.link == types::LinkKind::Ip,
                 "{next_hop:?}: a route is used, so its port is up"
             );
             next_hops.insert((next_hop.port, next_hop.address));
@@ -273,6 +273,7 @@ pub(super) fn consistent(control: &Control) {
     for (index, entry) in &desired.policies {
         let policy = tables.policy_of_index(*index).unwrap();
         assert_eq!(policy.spec.priority, entry.spec.priority);
+        assert_eq!(tables.policy_name(*index), entry.spec.name.as_ref());
         assert_eq!(policy.spec.vrf, desired.vrf(&entry.spec.vrf).unwrap());
         assert_eq!(Some(policy.spec.selector.source), entry.spec.selector.source);
     }

@@ -62,7 +62,7 @@ fn they_are_put_changed_and_taken_away() {
     run(&mut control, "qdisc add dev wan.7 root pfifo").unwrap();
     let file = format!("{BASE}[[vrf]]\nname = \"blue\"\n");
     let difference = reload(&mut control, &file).unwrap();
-    assert_eq!(difference, "- port wan.7");
+    assert_eq!(difference, "- qdisc dev wan.7 root handle 8001: pfifo limit 1000\n- port wan.7");
     assert_eq!(shown(&mut control).len(), 1);
     reload(&mut control, BASE).unwrap();
     assert!(shown(&mut control).is_empty());

@@ -148,11 +148,17 @@ pub(super) fn command() -> impl Strategy<Value = String> {
             "neigh {verb} {hop} lladdr 02:00:00:00:00:05 dev {port}"
         )),
         (hop(), port()).prop_map(|(hop, port)| format!("neigh del {hop} dev {port}")),
-        (pick(&["add", "update"]), selector(), dir(), 0..3_u8, vrf()).prop_map(
-            |(verb, selector, dir, priority, vrf)| format!(
-                "xfrm policy {verb} {selector} dir {dir} priority {priority} action block{vrf}"
-            )
-        ),
+        (
+            pick(&["add", "update"]),
+            selector(),
+            dir(),
+            0..3_u8,
+            vrf(),
+            pick(&["", " name berlin", " name rome"])
+        )
+            .prop_map(|(verb, selector, dir, priority, vrf, name)| format!(
+                "xfrm policy {verb} {selector} dir {dir} priority {priority} action block{vrf}{name}"
+            )),
         (selector(), dir(), vrf()).prop_map(|(selector, dir, vrf)| format!(
             "xfrm policy delete {selector} dir {dir}{vrf}"
         )),
@@ -182,6 +188,7 @@ pub(super) fn command() -> impl Strategy<Value = String> {
             .prop_map(|(filter, pref)| format!("filter del {filter}{pref}")),
         pick(&[
             "xfrm policy flush",
+            "xfrm policy flush name rome",
             "xfrm state flush",
             "route flush vrf main",
             "addr flush dev lan",
@@ -220,6 +227,7 @@ to = "default"
 via = "10.0.0.2"
 metric = 1
 [[policy]]
+name = "rome"
 direction = "out"
 source = "10.0.0.0/8"
 action = "discard"

@@ -59,6 +59,20 @@ fn the_difference_is_told() {
 }
 
 #[test]
+fn a_new_name_of_a_policy_is_a_change() {
+    let mut control = running(BASE);
+    let named = |name: &str| {
+        let policy = format!("[[policy]]\nname = \"{name}\"");
+        BASE.replacen("[[policy]]", &policy, 1)
+    };
+    let told = reload(&mut control, &named("berlin")).unwrap();
+    assert!(told.starts_with("~ policy ") && told.ends_with(" reqid 1 name berlin"), "{told}");
+    assert_eq!(reload(&mut control, &named("berlin")).unwrap(), "");
+    let wrong = load("test.toml", &named("two words")).unwrap_err().to_string();
+    assert!(wrong.contains("name = \"two words\": not a name of a policy"), "{wrong}");
+}
+
+#[test]
 fn what_commands_have_added_survives_and_what_they_changed_is_changed_back() {
     let mut control = running(BASE);
     for line in [

@@ -1,6 +1,9 @@
 use std::sync::Arc;
 
-use api::{Direction, Origin, PolicyCounts, RefusalCode};
+use api::{
+    Direction, MAX_POLICY_PAGE, Origin, PolicyCounts, PolicyFilter, PolicyPage, PolicyPlace,
+    PolicyView, RefusalCode,
+};
 use types::{Ike, VrfId};
 
 use super::*;
@@ -329,6 +332,11 @@ fn flushes_take_what_they_name() {
     assert!(matches!(&closed, Reply::Warned(why) if why.contains("vrf set main ipsec auto")));
     assert_eq!(run(&mut control, "xfrm policy flush"), Ok(Reply::Count(0)));
     assert_eq!(run(&mut control, "xfrm state flush"), Ok(Reply::Count(1)));
+    // A VRF that is not there is not one without anything in it.
+    for words in ["xfrm state flush vrf nix", "xfrm policy flush vrf nix"] {
+        let refused = run(&mut control, words).unwrap_err();
+        assert_eq!(refused.message, "there is no VRF 'nix'", "{words}");
+    }
     let told = reload(&mut control, BASE).unwrap();
     assert_eq!(told.lines().count(), 6, "{told}");
 }
@@ -404,9 +412,63 @@ fn what_is_about_the_process_is_not_answered_here() {
     }
 }
 
+/// Pages hold every policy once, in order, and go on behind one that is gone.
+#[test]
+fn policies_are_shown_page_by_page() {
+    let mut control = running(BASE);
+    run(&mut control, "vrf add pages").unwrap();
+    for number in 0..25 {
+        let line = format!(
+            "xfrm policy add vrf pages dst 10.{number}.0.0/16 dir out priority {}",
+            number % 3
+        );
+        run(&mut control, &line).unwrap();
+    }
+    let page = |control: &mut Control, after: Option<&PolicyView>, most| {
+        let after = after.map(|it| PolicyPlace { index: it.index, priority: it.spec.priority });
+        let (vrf, direction) = ("pages".to_owned(), Direction::Out);
+        let page = PolicyPage { vrf, if_id: 0, direction, after, most };
+        handle(control, Request::PolicyPage(page), NOW)
+    };
+    let policies = |reply| match reply {
+        Ok(Reply::Policies(views)) => views,
+        other => panic!("{other:?}"),
+    };
+    let filter = PolicyFilter { vrf: Some("pages".into()), ..PolicyFilter::default() };
+    let all = policies(handle(&mut control, Request::PolicyList(filter), NOW));
+    assert_eq!(all.len(), 25);
+    for most in [1, 7, 25, 26] {
+        let mut paged = Vec::<PolicyView>::new();
+        loop {
+            let more = policies(page(&mut control, paged.last(), most));
+            let is_last = more.len() < most as usize;
+            paged.extend(more);
+            if is_last {
+                break;
+            }
+        }
+        assert_eq!(paged, all, "{most}");
+    }
+    // The last one that was shown is removed, and one in front of it.
+    let first = policies(page(&mut control, None, 10));
+    for gone in [&first[9], &first[3]] {
+        let destination = gone.spec.selector.destination.unwrap();
+        run(&mut control, &format!("xfrm policy delete vrf pages dst {destination} dir out"))
+            .unwrap();
+    }
+    let rest = policies(page(&mut control, first.last(), 100));
+    let indices = |views: &[PolicyView]| views.iter().map(|it| it.index).collect::<Vec<_>>();
+    assert_eq!(indices(&rest), indices(&all[10..]));
+    for most in [0, MAX_POLICY_PAGE + 1] {
+        let refused = page(&mut control, None, most).unwrap_err();
+        assert!(refused.to_string().contains("from 1 to 4096"), "{refused}");
+    }
+}
+
 /// Why policies are not compiled, in `show spd`.
 fn not_compiled(control: &mut Control, vrf: &str) -> Option<String> {
-    let filter = api::SpdFilter { vrf: Some(vrf.to_owned()), direction: Some(Direction::Out) };
+    let direction = Some(Direction::Out);
+    let filter = api::SpdFilter { vrf: Some(vrf.to_owned()), direction, heads: false };
     match handle(control, Request::Spd(filter), NOW).unwrap() {
         Reply::Spd(report) => report.spds[0].not_compiled.clone(),
         other => panic!("{other:?}"),

@@ -185,6 +185,7 @@ proptest! {
         prop_assert!(saved.left_out.iter().all(|line| {
             line.starts_with("route ") || line.starts_with("neighbour ")
         }), "{:?}", saved.left_out);
+        prop_assert_eq!(saved.text.matches("# left out: ").count(), saved.left_out.len());
         let left_out = saved.left_out.len();
         let comparable = |control: &Control| -> Vec<String> {
             let lines = desired(control).into_iter();
@@ -233,7 +234,11 @@ proptest! {
             line.starts_with("vrf ") && line.ends_with(" auto")
         });
         if !is_made(&control) || control.desired.states.is_empty() {
-            prop_assert_eq!(second.text, saved.text);
+            let text = |text: &str| {
+                let lines = text.lines().filter(|line| !line.starts_with('#'));
+                lines.collect::<Vec<_>>().join("\n")
+            };
+            prop_assert_eq!(text(&second.text), text(&saved.text));
         }
     }
 
@@ -248,8 +253,8 @@ proptest! {
         let changes = commands(&mut control, &lines);
         let all = control.all_changes();
         for changes in [&changes[..], std::slice::from_ref(&all)] {
-            let (restored, report) = restore(after, changes, false);
-            prop_assert_eq!(report.refused, Vec::<String>::new());
+            // What has no place beside that is refused, and told.
+            let (restored, _) = restore(after, changes, false);
             let config = load("test.toml", after).unwrap();
             let difference = restored.difference(&config);
             for change in &difference.changes {
@@ -257,6 +262,8 @@ proptest! {
                 // What came is by command. A port may have got an address besides.
                 let is_more = change.change == api::ChangeKind::Added
                     || change.object == "port" && !line.contains("- ") && !line.contains("->")
+                    // Which VRF it is in, the file does not say.
+                    || change.object == "port" && line.contains(": vrf main -> ")
                     || change.object == "vrf" && (line.contains("default") || line.contains(": ike"))
                     || change.object == "vrf" && !line.contains("ipsec required ->");
                 prop_assert!(is_more, "{line}");
@@ -474,4 +481,228 @@ fn after_a_loss_no_vrf_forwards_without_policies_unless_the_file_says_so() {
     assert_eq!(noted.text.lines().count(), 3, "{}", noted.text);
     let (restored, _) = restore(&file, &[all], true);
     assert_eq!(desired(&restored), desired(&control));
+}
+
+/// A port of which the file says no VRF stays in that of a command, with what is on it.
+#[test]
+fn a_tenant_stays_apart_after_a_reload_and_after_a_restart_with_another_file() {
+    let mut control = keeping(BASE);
+    for line in [
+        "link add red type vrf table 10",
+        "link set lan master red",
+        "addr add 10.1.0.1/24 dev lan",
+    ] {
+        run(&mut control, line).unwrap();
+    }
+    assert_eq!(reload(&mut control, BASE).unwrap(), "");
+    let another = format!("{BASE}\n# A comment.\n");
+    assert_eq!(reload(&mut control, &another).unwrap(), "");
+    let changes = control.all_changes();
+    for is_same_file in [true, false] {
+        let (restored, report) = restore(&another, std::slice::from_ref(&changes), is_same_file);
+        assert_eq!(report.refused, Vec::<String>::new(), "{}", changes.text);
+        assert_eq!(desired(&restored), desired(&control));
+    }
+    let port = &control.desired.ports["lan"];
+    assert_eq!((port.vrf.as_str(), port.addresses.len()), ("red", 3));
+    // Until the file says another one. Addresses that commands have put on it do not go there.
+    let blue = format!("[[vrf]]\nname = \"blue\"\n{BASE}");
+    let blue = blue.replacen("name = \"lan\"\n", "name = \"lan\"\nvrf = \"blue\"\n", 1);
+    let told = reload(&mut control, &blue).unwrap();
+    assert!(told.contains("vrf red -> blue, - address 10.1.0.1/24"), "{told}");
+}
+
+#[test]
+fn what_has_no_place_beside_another_file_is_refused_by_name() {
+    let mut control = keeping(BASE);
+    for line in [
+        "link add green type vrf table 50",
+        "link add link lan name lan.30 up vrf green type vlan id 30",
+        "route add blackhole 10.56.0.0/16 vrf green",
+        "route add blackhole 10.57.0.0/16",
+    ] {
+        run(&mut control, line).unwrap();
+    }
+    let changes = control.all_changes();
+    let another = format!("{BASE}\n[[vrf]]\nname = \"black\"\ntable = 50\n");
+    let (_, report) = restore(&another, std::slice::from_ref(&changes), false);
+    assert_eq!((report.done, report.left), (2, 0), "{:?}", report.refused);
+    assert!(report.refused[0].contains("green") && report.refused[0].contains("table 50"));
+    assert_eq!(report.refused.len(), 3, "{:?}", report.refused);
+}
+
+#[test]
+fn tables_that_commands_exchanged_come_back() {
+    let table = |name: &str, table: u32| format!("[[vrf]]\nname = \"{name}\"\ntable = {table}\n");
+    let port = "[[port]]\nname = \"lan\"\nkind = \"memory\"\n";
+    let file = [table("red", 10), table("blue", 20), table("gone", 30), port.to_owned()].concat();
+    let mut control = keeping(&file);
+    for line in [
+        "vrf del red",
+        "vrf del blue",
+        "vrf del gone",
+        "vrf add red table 20",
+        "vrf add blue table 10",
+        "vrf add green table 30",
+        "route add blackhole 10.9.0.0/16 vrf green",
+    ] {
+        run(&mut control, line).unwrap();
+    }
+    // As they were made, and as they are once the log has been written anew.
+    let changes = [control.take_changes(), control.all_changes()];
+    for changes in changes {
+        let (again, restored) = restore(&file, &[changes], true);
+        assert_eq!((restored.refusals, restored.left), (0, 0), "{restored:?}");
+        assert_eq!(desired(&again), desired(&control));
+        let table = |name: &str| {
+            let tables = again.publisher.current();
+            tables.vrf(again.desired.vrfs[name].id).unwrap().table.0
+        };
+        assert_eq!(["red", "blue", "green"].map(table), [20, 10, 30]);
+    }
+}
+
+#[test]
+fn what_no_file_can_say_is_left_out_and_the_rest_is_saved() {
+    let mut control = keeping(BASE);
+    for line in [
+        "link add link lan name lan.5 up type vlan id 5",
+        "link add red type vrf table 10",
+        "addr add 192.168.13.9/24 dev lan",
+        "rule add iif lan.5 lookup 77",
+        "rule add from 10.0.0.0/8 lookup red",
+        "rule add from 10.4.0.0/16 lookup 77",
+        "route add 10.9.0.0/16 via 192.168.11.9 src 192.168.13.9",
+        "route add 10.8.0.0/16 via 192.168.11.9",
+        "link del lan.5",
+        "link del red",
+        "addr del 192.168.13.9/24 dev lan",
+    ] {
+        run(&mut control, line).unwrap();
+    }
+    let saved = control.save(None).unwrap();
+    let mut left_out = saved.left_out.clone();
+    left_out.sort();
+    let begins = ["route 10.9.0.0/16 ", "rule ", "rule ", "sa "];
+    assert_eq!(left_out.len(), begins.len(), "{left_out:?}");
+    assert!(
+        left_out.iter().zip(begins).all(|(line, begin)| line.starts_with(begin)),
+        "{left_out:?}"
+    );
+    for said in [
+        "iif lan.5 lookup 77: there is no port \"lan.5\"",
+        "there is no VRF \"red\"",
+        "src 192.168.13.9 is no address of a port of VRF main",
+    ] {
+        assert!(left_out.iter().any(|line| line.contains(said)), "{said}: {left_out:?}");
+    }
+    for line in left_out.iter().filter(|line| !line.starts_with("sa ")) {
+        assert!(saved.text.contains(&format!("# left out: {line}\n")), "{}", saved.text);
+    }
+    assert!(saved.text.contains("# left out: 1 SAs, without keys\n"), "{}", saved.text);
+    let again = running(&saved.text);
+    assert_eq!(again.desired.rules.len(), 1);
+    assert_eq!(again.desired.routes.len(), 2);
+}
+
+/// [`BASE`] with a VLAN, which is `tag` of `lan` and in `vrf`.
+fn with_a_vlan(tag: u16, vrf: &str) -> String {
+    format!(
+        "{BASE}\n[[vrf]]\nname = \"blue\"\n[[vrf]]\nname = \"red\"\n[[port]]\nname = \"lan.x\"\nkind = \
+        \"vlan\"\nparent = \"lan\"\nid = {tag}\nvrf = \"{vrf}\"\naddresses = [\"10.1.0.1/24\"]\n"
+    )
+}
+
+/// What commands put on it.
+const ON_THE_VLAN: [&str; 5] = [
+    "addr add 10.2.0.1/24 dev lan.x",
+    "neigh add 10.1.0.9 lladdr 02:00:00:00:00:77 dev lan.x",
+    "qdisc add dev lan.x root tbf rate 1mbit burst 10k latency 50ms",
+    "filter add dev lan.x ingress pref 10 action drop",
+    "link add link lan.x name lan.x.3 up type vlan id 3",
+];
+
+#[test]
+fn what_commands_put_on_a_vlan_does_not_go_to_another_of_its_name() {
+    for (tag, vrf) in [(6, "blue"), (5, "red")] {
+        let mut control = keeping(&with_a_vlan(5, "blue"));
+        for line in ON_THE_VLAN {
+            run(&mut control, line).unwrap();
+        }
+        let changes = [control.take_changes(), control.all_changes()];
+        // That of a comment makes no difference.
+        let same = with_a_vlan(5, "blue") + "# A comment.\n";
+        assert_eq!(reload(&mut control, &same).unwrap(), "");
+        let another = with_a_vlan(tag, vrf);
+        let told = reload(&mut control, &another).unwrap();
+        for line in [
+            "- address 10.2.0.1/24",
+            "- neighbour 10.1.0.9 dev lan.x lladdr 02:00:00:00:00:77",
+            "- qdisc dev lan.x root handle 8001: tbf",
+            "- filter dev lan.x ingress pref 10",
+        ] {
+            assert!(told.contains(line), "{line}: {told}");
+        }
+        // Its own VLANs are in VRFs of their own.
+        assert_eq!(told.contains("- port lan.x.3"), tag == 6, "{told}");
+        // The log begins with what the file's ports are.
+        let mut all = keeping(&with_a_vlan(5, "blue"));
+        let begin = all.all_changes();
+        for changes in changes {
+            let changes = [begin.clone(), changes];
+            let (restored, report) = restore(&same, &changes, false);
+            assert_eq!(report.refused, Vec::<String>::new());
+            assert!(!restored.desired.qdiscs.is_empty());
+            let (restored, report) = restore(&another, &changes, false);
+            assert_eq!(desired(&restored), desired(&control), "{report:?}");
+            let said = if tag == 6 {
+                "another VLAN"
+            } else {
+                "is in VRF red with this file, and was in blue"
+            };
+            let refused = report.refused.iter().filter(|line| line.contains(said)).count();
+            assert_eq!(refused, if tag == 6 { 5 } else { 4 }, "{:?}", report.refused);
+        }
+    }
+}
+
+#[test]
+fn what_goes_with_a_port_is_named() {
+    let mut control = running(&with_a_vlan(5, "blue"));
+    for line in ON_THE_VLAN {
+        run(&mut control, line).unwrap();
+    }
+    for line in [
+        "link add ipsec7 type xfrm dev lan.x if_id 7",
+        "addr add 10.7.0.1/24 dev ipsec7",
+        "filter add dev ipsec7 ingress pref 10 action drop",
+        "qdisc add dev blue root tbf rate 1mbit burst 10k latency 50ms",
+        "filter add vrf blue ingress pref 10 action drop",
+        "link add link lan name lan.9 up vrf blue type vlan id 9",
+        "addr add 10.9.0.1/24 dev lan.9",
+    ] {
+        run(&mut control, line).unwrap();
+    }
+    let told = reload(&mut control, BASE).unwrap();
+    let mut lines: Vec<_> = told.lines().collect();
+    lines.sort();
+    let qdisc = "tbf rate 1mbit burst 10kb limit 16490b";
+    let filter = "ingress pref 10 protocol all flower action drop";
+    assert_eq!(
+        lines,
+        [
+            &*format!("- filter dev ipsec7 {filter}"),
+            &*format!("- filter dev lan.x {filter}"),
+            &*format!("- filter vrf blue {filter}"),
+            "- neighbour 10.1.0.9 dev lan.x lladdr 02:00:00:00:00:77",
+            "- port ipsec7",
+            "- port lan.x",
+            "- port lan.x.3",
+            &*format!("- qdisc dev blue root handle 8001: {qdisc}"),
+            &*format!("- qdisc dev lan.x root handle 8001: {qdisc}"),
+            "- vrf blue",
+            "- vrf red",
+            "~ port lan.9: vrf blue -> main, down, - address 10.9.0.1/24",
+        ]
+    );
 }

@@ -98,6 +98,122 @@ fn a_table_may_come_before_its_vrf() {
     assert!(!shown(&mut control, "route show vrf blue").contains("10.9.0.0"));
 }
 
+/// A file with these VRFs, each with its table if it has one, and with a route of each into nothing.
+fn with_tables(vrfs: &[(&str, Option<u32>)]) -> String {
+    let mut text = String::new();
+    for (name, table) in vrfs {
+        let table = table.map(|table| format!("table = {table}\n")).unwrap_or_default();
+        text += &format!("[[vrf]]\nname = \"{name}\"\n{table}");
+        text += &format!("[[port]]\nname = \"{name}-port\"\nkind = \"memory\"\nvrf = \"{name}\"\n");
+    }
+    for (at, (name, _)) in vrfs.iter().enumerate() {
+        text += &format!(
+            "[[route]]\nto = \"10.{at}.0.0/16\"\nkind = \"blackhole\"\nvrf = \"{name}\"\n"
+        );
+    }
+    text
+}
+
+/// The tables of VRFs but `main`, by name.
+fn tables_of(control: &Control) -> String {
+    let tables = control.publisher.current();
+    let desired = control.desired.vrfs.iter().filter(|(name, _)| *name != api::MAIN_VRF);
+    let all = desired.map(|(name, vrf)| {
+        let table = tables.vrf(vrf.id).unwrap().table;
+        assert_eq!(tables.vrf_of_table(table), Some(vrf.id));
+        format!("{name} {table}")
+    });
+    all.collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn a_reload_exchanges_tables() {
+    let mut control = super::running(&with_tables(&[("red", Some(10)), ("blue", Some(20))]));
+    run(&mut control, "rule add from 192.0.2.0/24 lookup 10");
+    run(&mut control, "route add blackhole 10.99.0.0/16 vrf red");
+    let swapped = with_tables(&[("red", Some(20)), ("blue", Some(10))]);
+    let told = super::reload(&mut control, &swapped).unwrap();
+    assert_eq!(told, "~ vrf blue: table 20 -> 10\n~ vrf red: table 10 -> 20");
+    assert_eq!(tables_of(&control), "blue 10, red 20");
+    // Routes follow their VRF, those of commands too, and rules name the table.
+    assert_eq!(
+        shown(&mut control, "route show table 20"),
+        "blackhole 10.0.0.0/16 proto static vrf red\nblackhole 10.99.0.0/16 vrf red\n"
+    );
+    assert_eq!(
+        shown(&mut control, "route show table 10"),
+        "blackhole 10.1.0.0/16 proto static vrf blue\n"
+    );
+    assert_eq!(super::reload(&mut control, &swapped).unwrap(), "");
+    // Around three corners, with one that comes.
+    let around = with_tables(&[("red", Some(10)), ("blue", Some(30)), ("green", Some(20))]);
+    super::reload(&mut control, &around).unwrap();
+    assert_eq!(tables_of(&control), "blue 30, green 20, red 10");
+}
+
+#[test]
+fn the_table_of_a_vrf_that_goes_is_free() {
+    let mut control = super::running(&with_tables(&[("red", Some(10)), ("blue", Some(20))]));
+    let told = super::reload(&mut control, &with_tables(&[("green", Some(10))])).unwrap();
+    let of_vrfs = told.lines().filter(|line| line[1..].starts_with(" vrf "));
+    assert_eq!(of_vrfs.collect::<Vec<_>>(), ["+ vrf green", "- vrf blue", "- vrf red"]);
+    assert_eq!(tables_of(&control), "green 10");
+    assert!(shown(&mut control, "route show table 10").starts_with("blackhole 10.0.0.0/16 "));
+    // A VRF that stays takes it too, and so does a table that no VRF has.
+    super::reload(&mut control, &with_tables(&[("red", Some(10)), ("blue", Some(20))])).unwrap();
+    let moved = with_tables(&[("blue", Some(10))])
+        + "[[route]]\nto = \"10.7.0.0/16\"\nkind = \"blackhole\"\ntable = 20\n";
+    super::reload(&mut control, &moved).unwrap();
+    assert_eq!(tables_of(&control), "blue 10");
+    let route = "blackhole 10.7.0.0/16 proto static\n";
+    assert_eq!(shown(&mut control, "route show table 20"), route);
+    let gone = "[[port]]\nname = \"lan\"\nkind = \"memory\"\n[[route]]\nto = \"10.7.0.0/16\"\nkind = \"blackhole\"\ntable = 10\n";
+    super::reload(&mut control, gone).unwrap();
+    assert_eq!(tables_of(&control), "");
+    assert_eq!(shown(&mut control, "route show table 10"), route);
+}
+
+#[test]
+fn a_table_that_the_gateway_chose_gives_way_and_one_of_a_command_does_not() {
+    let mut control = super::running(&with_tables(&[("red", None)]));
+    run(&mut control, "vrf add auto");
+    assert_eq!(tables_of(&control), "auto 1000002, red 1000001");
+    let taken = with_tables(&[("red", None), ("a", Some(1_000_001)), ("b", Some(1_000_002))]);
+    let told = super::reload(&mut control, &taken).unwrap();
+    assert!(told.contains("~ vrf red: table 1000001 -> 100000"), "{told}");
+    assert_eq!(tables_of(&control), "a 1000001, auto 1000003, b 1000002, red 1000004");
+    run(&mut control, "vrf add mine table 30");
+    let wanted = with_tables(&[("red", Some(30)), ("a", Some(1_000_001)), ("b", Some(5))]);
+    let refusal = super::reload(&mut control, &wanted).unwrap_err();
+    assert!(refusal.message.contains("table 30 is that of VRF"), "{refusal}");
+    assert_eq!(tables_of(&control), "a 1000001, auto 1000003, b 1000002, mine 30, red 1000004");
+}
+
+#[test]
+fn a_vrf_takes_over_the_routes_of_its_new_table() {
+    let red = |table: u32| {
+        let port = "[[port]]\nname = \"lan\"\nkind = \"memory\"\n";
+        format!("[[vrf]]\nname = \"red\"\ntable = {table}\n{port}")
+    };
+    let mut control = super::running(&red(10));
+    run(&mut control, "route add blackhole 10.1.0.0/16 vrf red");
+    run(&mut control, "route add blackhole 10.1.0.0/16 metric 5 table 20");
+    run(&mut control, "route add blackhole 10.2.0.0/16 table 20");
+    super::reload(&mut control, &red(20)).unwrap();
+    assert_eq!(
+        shown(&mut control, "route show vrf red"),
+        "blackhole 10.1.0.0/16 vrf red\nblackhole 10.1.0.0/16 metric 5 vrf red\n\
+        blackhole 10.2.0.0/16 vrf red\n"
+    );
+    run(&mut control, "route add blackhole 10.2.0.0/16 table 30");
+    let refusal = super::reload(&mut control, &red(30)).unwrap_err().to_string();
+    assert!(
+        refusal.contains("VRF red cannot have table 30: a command has added the route")
+            && refusal.contains("hitpath route del"),
+        "{refusal}"
+    );
+}
+
 #[test]
 fn two_vrfs_with_the_same_addresses_and_spis() {
     let mut control = gateway();
@@ -131,4 +247,28 @@ fn two_vrfs_with_the_same_addresses_and_spis() {
     run(&mut control, "xfrm policy flush vrf red");
     run(&mut control, "xfrm state flush vrf red");
     assert!(shown(&mut control, "xfrm state list vrf blue").contains("spi 0x00000009"));
+}
+
+#[test]
+fn words_that_mean_something_else_name_no_vrf() {
+    let mut control = gateway();
+    for (name, why) in [
+        ("lo", "'lo' is the gateway itself in policy rules"),
+        ("all", "'all' is all routing tables"),
+        ("default", "'default' is a routing table of Linux"),
+    ] {
+        let refusal = refused(&mut control, &format!("link add {name} type vrf table 30"));
+        assert!(refusal.to_string().contains(why), "{refusal}");
+    }
+}
+
+#[test]
+fn a_rule_into_a_vrf_that_is_gone_is_marked() {
+    let mut control = gateway();
+    run(&mut control, "link add blue type vrf table 10");
+    run(&mut control, "rule add from 10.0.0.0/8 lookup blue priority 7");
+    assert_eq!(shown(&mut control, "rule show priority 7"), "7:\tfrom 10.0.0.0/8 lookup 10\n");
+    run(&mut control, "link del blue");
+    let gone = "7:\tfrom 10.0.0.0/8 lookup blue [detached]\n";
+    assert_eq!(shown(&mut control, "rule show priority 7"), gone);
 }

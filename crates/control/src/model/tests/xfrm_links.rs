@@ -169,3 +169,29 @@ fn links_stand_in_the_file() {
     assert!(show(&mut control, "xfrm policy").contains("if_id 0x8"));
     assert!(!show(&mut control, "xfrm policy").contains("if_id 0x7"));
 }
+
+#[test]
+fn ipv6_link_local_addresses_are_not_for_links() {
+    let mut control = running(BASE);
+    run(&mut control, "link add ipsec7 up type xfrm dev wan if_id 7").unwrap();
+    let refusal = run(&mut control, "addr add fe80::1/64 dev ipsec7").unwrap_err().to_string();
+    assert!(
+        refusal.contains("fe80::1/64 cannot be the address of an xfrm link")
+            && refusal.contains("fd00::1/64"),
+        "{refusal}"
+    );
+    run(&mut control, "addr add fe80::1/64 dev lan").unwrap();
+    run(&mut control, "addr add 169.254.7.1/30 dev ipsec7").unwrap();
+    // A next hop says no more than the link, as with Linux, where routing daemons name link-local ones.
+    run(&mut control, "route add 2001:db8:77::/48 via fe80::2 dev ipsec7").unwrap();
+    let link = "[[port]]\nname = \"ipsec7\"\nkind = \"xfrm\"\ndev = \"wan\"\nif-id = 7\naddresses = \
+        [\"fd09::1/64\", \"fe80::1/64\"]\n";
+    let wrong = load("x.toml", &format!("{BASE}{link}")).unwrap_err().to_string();
+    let line = BASE.lines().count() + 6;
+    assert!(
+        wrong.starts_with(&format!(
+            "x.toml:{line}:13: fe80::1/64 cannot be the address of an xfrm link"
+        )),
+        "{wrong}"
+    );
+}
