@@ -6,12 +6,11 @@
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use api::{LinkFilter, LinkView, Refusal, Reply, Request};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use zeroize::Zeroizing;
 
 use crate::exit::Unreachable;
@@ -52,7 +51,8 @@ pub(crate) fn change(socket: &Path, request: &Request, sync: bool) -> anyhow::Re
     ask_in_parts(socket, &path(api::PATH, sync), &[&body])
 }
 
-/// Asks as [`ask`] does, and waits for so long at most: who asks has pressed a key.
+/// Asks as [`ask`] does, and waits for no longer than that at a time, be it for a daemon that accepts
+/// nobody: who asks has pressed a key.
 ///
 /// # Errors
 /// As [`ask`]; and that no answer came in time.
@@ -62,18 +62,7 @@ pub(crate) fn ask_within(
     limit: Duration,
 ) -> anyhow::Result<Reply> {
     let body = serde_json::to_vec(request)?;
-    let (tell, told) = mpsc::channel();
-    let path = socket.to_owned();
-    // A thread of its own: even to connect may take long, if a daemon accepts nobody.
-    thread::Builder::new().spawn(move || {
-        let reply = post_within(&path, api::PATH, &[&body], limit).and_then(read_reply);
-        // Who asked may have gone.
-        let _ = tell.send(reply);
-    })?;
-    match told.recv_timeout(limit) {
-        Ok(reply) => reply,
-        Err(_) => bail!("the daemon at {} did not answer within {limit:?}", socket.display()),
-    }
+    read_reply(post_within(socket, api::PATH, &[&body], limit)?)
 }
 
 /// The links of an answer with addresses, above which iproute2 shows them; none of other answers.
@@ -144,9 +133,7 @@ fn post_within(
     parts: &[&[u8]],
     patience: Duration,
 ) -> anyhow::Result<Answer> {
-    let mut stream = UnixStream::connect(socket).map_err(|error| unreachable(socket, &error))?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
+    let mut stream = connect(socket, patience)?;
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: hitpath\r\nContent-Type: \
         application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -159,6 +146,10 @@ fn post_within(
     match read_answer(&mut BufReader::new(&stream)) {
         Ok(answer) => Ok(answer),
         Err(error) => {
+            let is_late = error.downcast_ref::<io::Error>();
+            if is_late.is_some_and(|error| error.kind() == ErrorKind::WouldBlock) {
+                bail!("the daemon at {} has not answered for {patience:?}", socket.display());
+            }
             sent.context("sending the request to the daemon")?;
             Err(error).with_context(|| {
                 format!("reading the answer of the daemon at {}", socket.display())
@@ -172,9 +163,7 @@ fn post_within(
 /// # Errors
 /// As [`ask`].
 pub(crate) fn stream(socket: &Path, path: &str, body: &[u8]) -> anyhow::Result<UnixStream> {
-    let mut stream = UnixStream::connect(socket).map_err(|error| unreachable(socket, &error))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut stream = connect(socket, PATIENCE)?;
     // HTTP/1.0 has no transfer encodings: the answer ends with the connection.
     let head = format!(
         "POST {path} HTTP/1.0\r\nHost: hitpath\r\nContent-Type: application/json\r\n\
@@ -201,16 +190,47 @@ pub(crate) fn stream(socket: &Path, path: &str, body: &[u8]) -> anyhow::Result<U
     }
 }
 
+/// A connection that is waited for, as for each answer by it, no longer than `patience`. A daemon that
+/// is stopped accepts nobody, and once its queue is full only the time to send limits the wait
+/// (socket(7), `SO_SNDTIMEO`).
+fn connect(socket: &Path, patience: Duration) -> anyhow::Result<UnixStream> {
+    let connect = || -> io::Result<UnixStream> {
+        let address = SocketAddrUnix::new(socket)?;
+        let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
+        let made = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        let stream = UnixStream::from(made);
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        rustix::net::connect(&stream, &address)?;
+        Ok(stream)
+    };
+    connect().map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => Unreachable(format!(
+            "the daemon at {} has accepted nobody for {patience:?}: is it stopped?",
+            socket.display()
+        ))
+        .into(),
+        _ => unreachable(socket, &error),
+    })
+}
+
 fn unreachable(socket: &Path, error: &io::Error) -> anyhow::Error {
+    let socket = socket.display();
     let advice = match error.kind() {
+        ErrorKind::PermissionDenied => {
+            return Unreachable(format!(
+                "you may not connect to the daemon's socket {socket}: {error}; only root and the \
+                daemon's own user may"
+            ))
+            .into();
+        }
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
             "is the daemon running? Start it by `hitpath run --config FILE`, or name its socket by \
             --socket or HITPATH_SOCKET"
         }
-        ErrorKind::PermissionDenied => "only root and the daemon's own user may connect",
         _ => "name the daemon's socket by --socket or HITPATH_SOCKET",
     };
-    Unreachable(format!("no daemon at {}: {error}; {advice}", socket.display())).into()
+    Unreachable(format!("no daemon at {socket}: {error}; {advice}")).into()
 }
 
 fn read_answer(stream: &mut impl BufRead) -> anyhow::Result<Answer> {
@@ -336,6 +356,21 @@ mod tests {
             let error = read(bytes).unwrap_err().to_string();
             assert!(error.contains(message), "{bytes:?}: {error}");
         }
+    }
+
+    #[test]
+    fn a_daemon_that_is_stopped_keeps_nobody_waiting() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("control.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        rustix::net::listen(&listener, 1).unwrap();
+        let limit = Duration::from_millis(1);
+        let ask = || ask_within(&socket, &Request::Version, limit).unwrap_err().to_string();
+        assert!(ask().contains("has not answered for 1ms"));
+        // Until its queue is full.
+        let queued: Vec<_> = std::iter::from_fn(|| connect(&socket, limit).ok()).collect();
+        assert!(!queued.is_empty());
+        assert!(ask().contains("has accepted nobody for 1ms"));
     }
 
     #[test]

@@ -134,6 +134,10 @@ fn option(word: &str) -> Option<IpOption> {
     Some(IpOption::Is(known.to_owned()))
 }
 
+fn is_negative(word: &str) -> bool {
+    word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|it: char| it.is_ascii_digit()))
+}
+
 /// Options of one letter or word whose value is the next word.
 fn takes_value(word: &OsString) -> bool {
     let is_family = |word: &str| word.len() >= 2 && "-family".starts_with(word);
@@ -195,6 +199,13 @@ pub(crate) fn words(all: impl Iterator<Item = OsString>) -> Result<Vec<OsString>
                 at += 1;
             }
             (Some(IpOption::Is(option)), _) => into.push(option.into()),
+            // A value, of which the grammar says what is wrong: no option begins with a digit.
+            _ if !is_batch && at - 1 > verb && is_negative(word) => {
+                if !words.contains(&"--".into()) {
+                    words.push("--".into());
+                }
+                words.push(all[at - 1].clone());
+            }
             // As they were: those in front of the verb are of every verb.
             _ => words.push(all[at - 1].clone()),
         }
@@ -226,12 +237,60 @@ fn written_out(word: &str) -> Result<Option<&'static str>, String> {
         return Ok(None);
     }
     match control::grammar::verb(word) {
-        None => Ok(None),
+        None => match of_others(word) {
+            Some(instead) => Err(format!("hitpath has no verb `{word}`: {instead}")),
+            None => Ok(None),
+        },
         Some(Ok(verb)) => Ok(Some(verb)),
         // A verb of our own is nearer than an object that is not here.
         Some(Err(_)) if cli.get_subcommands().any(|it| it.get_name().starts_with(word)) => Ok(None),
         Some(Err(refusal)) => Err(refusal.to_string()),
     }
+}
+
+/// What to say instead of a verb that other programs have.
+fn of_others(word: &str) -> Option<&'static str> {
+    const OTHERS: &[(&[&str], &str)] = &[
+        (&["ip", "tc", "ovs-ofctl"], "leave it out, as in `hitpath route show`"),
+        (
+            &["nft", "iptables", "ip6tables", "pf", "acl"],
+            "`hitpath firewall` has zones and policies, `hitpath filter` rules of ports and VRFs, \
+             `hitpath flow` match-action tables",
+        ),
+        (&["nat"], "`hitpath show nat` has its pools, `hitpath firewall show` what is translated"),
+        (
+            &["wg", "ipsec", "swanctl", "setkey"],
+            "`hitpath show sas` and `hitpath show policies` list, `hitpath xfrm` changes them",
+        ),
+        (
+            &["ping", "traceroute", "packet-tracer"],
+            "`hitpath explain` says what would become of a packet, `hitpath trace` what becomes of \
+             real ones",
+        ),
+        (&["tcpdump", "capture", "pcap"], "`hitpath tap` copies packets to a file or to Wireshark"),
+        (&["ss", "netstat", "sessions"], "`hitpath conntrack -L` lists connections"),
+        (&["vppctl", "grcli", "configure", "cli"], "`hitpath shell` is the interactive one"),
+        (&["version"], "`hitpath --version`, and of the daemon `hitpath show daemon`"),
+        (
+            &["start", "stop", "restart", "status", "enable", "disable"],
+            "the service is systemd's: `systemctl status hitpath`; `hitpath show daemon` says what \
+             runs",
+        ),
+        (
+            &["log", "logs", "audit"],
+            "`journalctl -u hitpath`, and `journalctl -t hitpath-audit` for who changed what",
+        ),
+        (
+            &["metrics"],
+            "`curl --unix-socket /run/hitpath/control.sock http://hitpath/metrics`; docs/metrics.md",
+        ),
+        (
+            &["commit", "write", "wr"],
+            "changes are kept at once; `hitpath save` writes a file of them",
+        ),
+        (&["interface", "interfaces", "int"], "`hitpath show ports`, or `hitpath link show`"),
+    ];
+    OTHERS.iter().find(|(words, _)| words.contains(&word)).map(|(_, instead)| *instead)
 }
 
 /// Whether a verb takes iproute2's grammar.
@@ -270,6 +329,16 @@ mod tests {
         assert!(matches!(cli.command, Command::Batch(_)));
         assert!(Cli::try_parse_from(read("hitpath batch --atomic --force x")).is_err());
         assert!(Cli::try_parse_from(read("hitpath batch -f x")).is_ok());
+    }
+
+    #[test]
+    fn a_value_below_nothing_is_no_option() {
+        let line = "hitpath -s qdisc add dev wan root tbf rate -1mbit burst -5";
+        let words = read(line);
+        let before = "hitpath qdisc --statistics add dev wan root tbf rate -- -1mbit burst -5";
+        assert_eq!(words.join(" "), before);
+        assert!(Cli::try_parse_from(words).is_ok());
+        assert_eq!(read("hitpath route -6 show").join(" "), "hitpath route -6 show");
     }
 
     #[test]
@@ -329,5 +398,22 @@ mod tests {
         let options = ShowOptions { netns: Some("blue".to_owned()), ..ShowOptions::default() };
         let why = options.look(false).unwrap_err().to_string();
         assert!(why.starts_with("-n blue: "), "{why}");
+    }
+
+    #[test]
+    fn verbs_of_other_programs_are_refused_with_what_to_say_instead() {
+        for (line, says) in [
+            ("hitpath ip route", "leave it out, as in `hitpath route show`"),
+            ("hitpath -j nft list ruleset", "`hitpath firewall`"),
+            ("hitpath version", "`hitpath --version`"),
+            ("hitpath ping 192.0.2.1", "`hitpath explain`"),
+        ] {
+            let why = words(line.split(' ').map(OsString::from)).unwrap_err();
+            assert!(why.contains(says), "{line}: {why}");
+        }
+        // What clap knows, or nobody, is left to it.
+        for line in ["hitpath show ports", "hitpath nonsense", "hitpath help ip"] {
+            read(line);
+        }
     }
 }

@@ -14,6 +14,7 @@ mod gateway;
 mod ip_options;
 mod kernel;
 mod metrics;
+mod page;
 mod replay;
 mod shell;
 mod top;

@@ -159,38 +159,41 @@ fn explain_follows_a_packet_into_the_tunnel() {
     let file = folder.write("gw.toml", GATEWAY);
     let explain =
         |packet: &str| hitpath(&["-j", "explain", "--config", file.to_str().unwrap(), packet]);
-    let step = |steps: &serde_json::Value, name: &str| {
-        let texts: Vec<_> = steps
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter(|step| step["step"] == name)
-            .map(|step| step["text"].as_str().unwrap().to_owned())
-            .collect();
-        texts.join("; ")
+    // What stages of this name say by a member.
+    let said = |stages: &serde_json::Value, name: &str, member: &str| {
+        let stages = stages.as_array().unwrap().iter();
+        let of = stages.filter(|stage| stage["stage"] == name);
+        of.map(|stage| stage[member].clone()).collect::<serde_json::Value>()
     };
 
-    let steps = explain("udp 10.1.0.5:5000 > 10.2.0.7:53 in lan size 1500").with(0).json();
-    assert!(step(&steps, "sa").contains("0x00001001"), "{steps}");
-    assert!(step(&steps, "policy").contains("protect"), "{steps}");
-    assert!(step(&steps, "size").contains("more than"), "{steps}");
-    assert_eq!(step(&steps, "outcome"), "sent-once-resolved");
+    let stages = explain("udp 10.1.0.5:5000 > 10.2.0.7:53 in lan size 1500").with(0).json();
+    assert_eq!(said(&stages, "sa", "spi"), json!(["0x00001001"]));
+    assert!(said(&stages, "policy", "action").to_string().contains("protect"), "{stages}");
+    assert_eq!(said(&stages, "size", "fit"), json!(["cut"]));
+    assert_eq!(said(&stages, "outcome", "fate"), json!(["sent-once-resolved"]));
+    let text = hitpath(&[
+        "explain",
+        "--config",
+        file.to_str().unwrap(),
+        "udp 10.1.0.5:5000 > 10.2.0.7:53 in lan size 1500",
+    ]);
+    assert!(text.with(0).out.contains("cut before it is encrypted into 2 fragments"));
 
-    let steps = explain("esp 192.0.2.2 > 192.0.2.1 spi 0x1002 in wan").with(0).json();
-    assert!(step(&steps, "next").contains("in sa 1"), "{steps}");
-    assert_eq!(step(&steps, "outcome"), "decrypted");
+    let stages = explain("esp 192.0.2.2 > 192.0.2.1 spi 0x1002 in wan").with(0).json();
+    assert_eq!(said(&stages, "next", "describe"), json!(["in sa 1"]));
+    assert_eq!(said(&stages, "outcome", "fate"), json!(["decrypted"]));
 
-    let steps = explain("udp 10.2.0.7:53 > 10.1.0.5:5000 in sa 1").with(0).json();
-    assert_eq!(step(&steps, "outcome"), "sent-once-resolved");
+    let stages = explain("udp 10.2.0.7:53 > 10.1.0.5:5000 in sa 1").with(0).json();
+    assert_eq!(said(&stages, "outcome", "fate"), json!(["sent-once-resolved"]));
 
-    let steps = explain("udp 10.2.0.7:53 > 10.1.0.5:5000 in wan").with(1).json();
-    assert!(step(&steps, "verdict").contains("policy_clear"), "{steps}");
-    assert_eq!(step(&steps, "outcome"), "dropped");
+    let stages = explain("udp 10.2.0.7:53 > 10.1.0.5:5000 in wan").with(1).json();
+    assert_eq!(said(&stages, "verdict", "reason"), json!(["policy_clear"]));
+    assert_eq!(said(&stages, "outcome", "reason"), json!(["policy_clear"]));
 
-    assert_eq!(
-        step(&explain("icmp 10.1.0.5 > 203.0.113.9 in lan").with(0).json(), "outcome"),
-        "sent-once-resolved"
-    );
+    let stages = explain("icmp 10.1.0.5 > 203.0.113.9 in lan").with(0).json();
+    assert_eq!(said(&stages, "outcome", "fate"), json!(["sent-once-resolved"]));
+    assert!(explain("udp 10.1.0.5 > 10.2.0.7 size 20 in lan").with(2).err.contains("28 bytes"));
+    assert!(explain("udp fd01::5 > fd02::7 df in lan").with(2).err.contains("IPv6 has no `df`"));
     assert!(explain("udp 10.1.0.5 > 10.2.0.7 in attic").with(1).err.contains("lan, wan"));
     assert!(explain("udp 10.1.0.5 > 10.2.0.7 in sa 99").with(1).err.contains("reqid 99"));
     assert!(explain("udp 10.1.0.5").with(2).err.contains("PROTO SRC[:PORT]"));
@@ -268,7 +271,7 @@ fn every_verb_has_a_manual_page() {
 fn shells_complete_verbs() {
     for shell in ["bash", "zsh", "fish"] {
         let script = line(&format!("completions {shell}")).with(0).out;
-        assert!(script.contains("complete -- "), "{shell}: {script}");
+        assert!(script.contains("complete --stdin"), "{shell}: {script}");
     }
     for shell in ["elvish", "powershell"] {
         assert!(line(&format!("completions {shell}")).with(0).out.contains("explain"), "{shell}");

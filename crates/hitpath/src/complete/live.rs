@@ -1,5 +1,6 @@
 //! Names that the running daemon knows.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,8 @@ impl<'s> Live<'s> {
             Name::Vrf => self.vrfs(),
             Name::Table => self.tables(),
             Name::Policy => self.policies(),
+            Name::PolicyName => self.policy_names(),
+            Name::Handle => self.token_buckets(),
         }
     }
 
@@ -64,22 +67,50 @@ impl<'s> Live<'s> {
         bounded(vrfs.iter().map(|vrf| Candidate::new(vrf.id.to_string(), meaning(vrf))))
     }
 
+    /// What other disciplines may stand under.
+    fn token_buckets(&self) -> Vec<Candidate> {
+        let all = Request::QdiscList(api::QdiscFilter::default());
+        let Some(Reply::Qdiscs(qdiscs)) = self.ask(&all) else { return Vec::new() };
+        let buckets = qdiscs.iter().filter(|qdisc| qdisc.kind == "tbf");
+        let meaning = |qdisc: &api::QdiscView| format!("tbf of {}", qdisc.dev);
+        bounded(buckets.map(|qdisc| Candidate::new(qdisc.handle.to_string(), meaning(qdisc))))
+    }
+
     fn policies(&self) -> Vec<Candidate> {
-        // A long list would only be cut.
-        match self.ask(&Request::PolicyCount) {
-            Some(Reply::Count(count)) if count <= MOST as u64 => {}
-            _ => return Vec::new(),
-        }
-        let all = Request::PolicyList(PolicyFilter::default());
-        let Some(Reply::Policies(policies)) = self.ask(&all) else { return Vec::new() };
         let meaning = |policy: &api::PolicyView| {
             let (selector, direction) = (&policy.spec.selector, policy.spec.direction);
             let any = || "any".to_owned();
             let source = selector.source.map_or_else(any, |range| range.to_string());
             let destination = selector.destination.map_or_else(any, |range| range.to_string());
-            format!("{source} > {destination} dir {direction}")
+            let name = policy.spec.name.map(|name| format!("{name}, ")).unwrap_or_default();
+            format!("{name}{source} > {destination} dir {direction}")
         };
-        bounded(policies.iter().map(|one| Candidate::new(one.index.to_string(), meaning(one))))
+        let all = self.listed_policies();
+        bounded(all.iter().map(|one| Candidate::new(one.index.to_string(), meaning(one))))
+    }
+
+    fn policy_names(&self) -> Vec<Candidate> {
+        let mut named: BTreeMap<String, usize> = BTreeMap::new();
+        for name in self.listed_policies().iter().filter_map(|policy| policy.spec.name) {
+            *named.entry(name.to_string()).or_default() += 1;
+        }
+        let meaning = |count| match count {
+            1 => "1 policy".to_owned(),
+            count => format!("{count} policies"),
+        };
+        bounded(named.into_iter().map(|(name, count)| Candidate::new(name, meaning(count))))
+    }
+
+    fn listed_policies(&self) -> Vec<api::PolicyView> {
+        // A long list would only be cut.
+        match self.ask(&Request::PolicyCount) {
+            Some(Reply::Count(count)) if count <= MOST as u64 => {}
+            _ => return Vec::new(),
+        }
+        match self.ask(&Request::PolicyList(PolicyFilter::default())) {
+            Some(Reply::Policies(policies)) => policies,
+            _ => Vec::new(),
+        }
     }
 
     pub(super) fn reqids(&self) -> Vec<Candidate> {

@@ -1,5 +1,6 @@
 //! The connections of clients, and which of them has to make room.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,8 @@ pub(super) enum Phase {
 pub(super) struct Connection {
     /// Who is at the other end, if the system says it.
     pub(super) peer: Option<Peer>,
+    /// From where it comes, over a network.
+    pub(super) from: Option<SocketAddr>,
     state: Mutex<State>,
     evicted: Notify,
 }
@@ -100,10 +103,10 @@ pub(super) struct Connections(Mutex<Vec<Arc<Connection>>>);
 
 impl Connections {
     /// A new one of `peer`, which is forgotten when [`Connections::remove`] is told to.
-    pub(super) fn add(&self, peer: Option<Peer>) -> Arc<Connection> {
+    pub(super) fn add(&self, peer: Option<Peer>, from: Option<SocketAddr>) -> Arc<Connection> {
         let state = State { phase: Phase::Arriving, since: Instant::now(), room: None };
         let connection =
-            Arc::new(Connection { peer, state: Mutex::new(state), evicted: Notify::new() });
+            Arc::new(Connection { peer, from, state: Mutex::new(state), evicted: Notify::new() });
         self.all().push(Arc::clone(&connection));
         connection
     }

@@ -487,7 +487,11 @@ impl ControlThread {
 
     fn would_reload(&self) -> Result<Difference, Refusal> {
         let (config, _) = self.load()?;
-        Ok(self.handler.control.plan(config).difference().clone())
+        let plan = self.handler.control.plan(config);
+        match plan.refusal() {
+            Some(refusal) => Err(refusal.clone()),
+            None => Ok(plan.difference().clone()),
+        }
     }
 
     /// Returns what has changed, and the digest of the file.

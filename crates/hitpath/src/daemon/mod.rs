@@ -6,16 +6,20 @@
 //!          signals, netlink --Message-->                     <--events, Lost, Events-------
 //! ```
 
+mod asking;
 pub(crate) mod audit;
+mod bearer;
 mod compiler;
 mod connection_events;
 mod connections;
 mod control;
+mod http;
 mod interfaces;
 mod metrics_server;
 mod monitors;
 mod nat_log;
 mod packet_log;
+mod page_server;
 mod ports;
 mod processors;
 mod protection;
@@ -46,6 +50,7 @@ use crate::gateway::{self, RequestHandler};
 use crate::kernel::{own, seen};
 use crate::metrics::Measured;
 use ::control::{GatewaySettings, Plan, StateDirectory, wipe_stack};
+use asking::PendingRequest;
 use control::ControlThread;
 use interfaces::Interfaces;
 pub(crate) use ports::claim_interfaces;
@@ -53,7 +58,6 @@ use runtime::clock::Clock;
 use runtime::exit::Exit;
 use runtime::log;
 use scrape::Scrapes;
-use server::PendingRequest;
 use socket::SocketFile;
 use worker_pool::WorkerPool;
 
@@ -156,10 +160,11 @@ pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
 
     // First of all, so that a second daemon touches no port of the first one's.
     let socket = socket.unwrap_or(&settings.socket).to_owned();
-    let (listener, socket_file) = socket::listen(&socket)?;
+    let (listener, socket_file) = socket::listen(&socket, socket::CONTROL, socket::PRIVATE)?;
     let opened = state::Opened::of(&settings, &socket)?;
     let audit = audit::Opened::of(&settings.audit)?;
     let metrics = metrics_server::open(&settings.metrics, file)?;
+    let page = page_server::open(&settings.page, file)?;
 
     // Whatever can be refused is, before anything of the system is changed.
     let mut handler =
@@ -199,6 +204,7 @@ pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
         listener,
         socket_file,
         metrics,
+        page,
         opened,
         audit,
         handler,
@@ -225,6 +231,7 @@ struct Prepared<'o> {
     listener: UnixListener,
     socket_file: SocketFile,
     metrics: Option<metrics_server::Opened>,
+    page: Option<page_server::Opened>,
     opened: Option<state::Opened>,
     audit: audit::Opened,
     handler: RequestHandler,
@@ -235,7 +242,7 @@ struct Prepared<'o> {
 /// Starts everything, and runs until told to stop.
 fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     let Prepared { file, settings, digest, clock, listener, socket_file, metrics, .. } = prepared;
-    let Prepared { opened, audit, mut handler, sequences, plan, .. } = prepared;
+    let Prepared { page, opened, audit, mut handler, sequences, plan, .. } = prepared;
     let socket = handler.daemon.socket.clone();
     seen::warn(plan.ports_to_open());
     // Before there are other threads, which have what this one has.
@@ -288,8 +295,11 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     }
     let scrapes = Scrapes::new(sender.clone());
     if let Some(metrics) = metrics {
-        metrics.start(scrapes.clone())?;
+        metrics.start(scrapes.clone(), audit.clone())?;
     }
+    // Its socket is removed when the gateway ends.
+    let _page =
+        page.map(|page| page.start(scrapes.clone(), sender.clone(), audit.clone())).transpose()?;
     let server = server::start(
         listener,
         sender,

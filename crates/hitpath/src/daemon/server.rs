@@ -1,5 +1,5 @@
-//! The server on the control socket: HTTP in, one [`PendingRequest`] to the control thread for each
-//! request.
+//! The server on the control socket: HTTP in, one [`PendingRequest`](super::PendingRequest) to the
+//! control thread for each request.
 //!
 //! What comes from outside is bounded everywhere: connections at once, the length of a request, the
 //! time that it takes to arrive, the memory of all replies together, and the time that a client has
@@ -16,7 +16,6 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Context;
 use api::{Refusal, RefusalCode, Reply, Request};
 use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, State};
@@ -25,41 +24,31 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Extension, Router};
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::daemon::Message;
+use crate::daemon::asking::{self, TURN_TIMEOUT, busy, stopping, system};
 use crate::daemon::audit::{Audit, Note, Peer};
 use crate::daemon::connection_events::ConnectionEvents;
 use crate::daemon::connections::{Connection, Connections, EVICTION_PERIOD, Phase};
+use crate::daemon::http::{self, Limits, Priority};
 use crate::daemon::metrics_server;
 use crate::daemon::monitors::Monitors;
-use crate::daemon::reply_to::{Claim, ReplyTo};
 use crate::daemon::scrape::Scrapes;
 use crate::daemon::taps::{TapStream, Taps};
 use crate::daemon::traces::Traces;
 
-/// Connections served at once. If there are more, one that waits for its client makes room.
-const CONNECTIONS: usize = 256;
+/// What clients get. What they follow goes on as long as they want.
+const LIMITS: Limits = Limits { connections: 256, head: None, longest: None };
 
 /// Long batches that are read and carried out at once. More are refused, to be tried again. The
 /// reason is their memory.
 const LONG_BATCHES: usize = 1;
 
-/// How long the head of a request may take to arrive.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long its body may take, and that of a long batch.
+/// How long the body of a request may take, and that of a long batch.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 const LONG_BODY_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How long a request waits for its turn.
-const TURN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Lists that are made at once. The reason is their memory.
 const LISTS: usize = 2;
@@ -69,22 +58,6 @@ const REPLY_ROOM: usize = 256 << 10;
 
 /// A reply of up to so many bytes takes no room: as many as there are connections fit.
 const SHORT_REPLY: usize = 64 << 10;
-
-/// How long connections have to end once the daemon does.
-const LAST_REPLIES: Duration = Duration::from_secs(2);
-
-/// A request, and where its reply goes.
-#[derive(Debug)]
-pub(crate) struct PendingRequest {
-    /// What is asked.
-    pub(crate) request: Request,
-    /// Whether the reply waits until a change would survive power loss.
-    pub(crate) sync: bool,
-    /// Who waits for the reply.
-    pub(crate) reply: ReplyTo,
-    /// Whether sequence numbers are reserved for the SAs that it adds.
-    pub(crate) is_prepared: bool,
-}
 
 /// The server's thread.
 #[derive(Debug)]
@@ -119,34 +92,33 @@ pub(crate) fn start(
     scrapes: Scrapes,
     audit: Audit,
 ) -> anyhow::Result<Server> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("starting the server")?;
-    let listener = {
-        let _inside = runtime.enter();
-        tokio::net::UnixListener::from_std(listener).context("starting the server")?
-    };
-    let (stop, stopped) = watch::channel(false);
-    let thread = thread::Builder::new()
-        .name("server".into())
-        .spawn(move || {
-            runtime.block_on(serve(listener, control, readers, (scrapes, audit), stopped));
-        })
-        .context("starting the server's thread")?;
+    let (stop, mut stopped) = watch::channel(false);
+    let thread = http::start("server", Priority::Usual, move || {
+        let listener = tokio::net::UnixListener::from_std(listener)?;
+        let connections = Arc::new(Connections::default());
+        let open = open(control, readers, scrapes, audit.clone(), Arc::clone(&connections));
+        let closed = Router::new().fallback(any(forbidden));
+        let who = move |stream: &UnixStream| {
+            let (peer, may_speak) = peer_of(stream, &audit);
+            (peer, if may_speak { open.clone() } else { closed.clone() })
+        };
+        let stopped = async move {
+            let _ = stopped.changed().await;
+        };
+        Ok(http::serve("control socket", listener, LIMITS, connections, who, stopped))
+    })?;
     Ok(Server { thread: Some(thread), stop })
 }
 
-async fn serve(
-    listener: tokio::net::UnixListener,
+/// What is there for those who may speak.
+fn open(
     control: SyncSender<Message>,
     ((taps, traces), events, monitors): Readers,
-    (scrapes, audit): (Scrapes, Audit),
-    mut stopped: watch::Receiver<bool>,
-) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
-    let connections = Arc::new(Connections::default());
-    let open = Router::new()
+    scrapes: Scrapes,
+    audit: Audit,
+    connections: Arc<Connections>,
+) -> Router {
+    Router::new()
         .route(api::PATH, post(handle_request))
         .route(api::BATCH_PATH, post(handle_batch))
         .route(api::TAP_PATH, post(handle_tap))
@@ -160,70 +132,14 @@ async fn serve(
             long: Arc::new(Semaphore::new(LONG_BATCHES)),
             lists: Arc::new(Semaphore::new(LISTS)),
             room: Arc::new(Semaphore::new(REPLY_ROOM)),
-            connections: Arc::clone(&connections),
+            connections,
             taps,
             traces,
             events,
             monitors,
             scrapes,
-            audit: audit.clone(),
-        });
-    let closed = Router::new().fallback(any(forbidden));
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = stopped.changed() => break,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Out of descriptors, most likely: connections that end give some back.
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let slot = connections.slot(&slots).await;
-        let (peer, may_speak) = peer_of(&stream, &audit);
-        let router = if may_speak { open.clone() } else { closed.clone() };
-        let connections = Arc::clone(&connections);
-        tokio::spawn(async move {
-            let connection = connections.add(peer);
-            tokio::select! {
-                () = converse(stream, router, &connection) => {}
-                why = connection.ended() => tracing::debug!("a client's connection ends: {why}"),
-            }
-            connections.remove(&connection);
-            drop(slot);
-        });
-    }
-    // Nobody connects any more. Those who wait are replied to.
-    drop(listener);
-    let all = slots.acquire_many(CONNECTIONS as u32);
-    let _ = tokio::time::timeout(LAST_REPLIES, all).await;
-}
-
-/// One request and its reply.
-async fn converse(stream: UnixStream, router: Router, connection: &Arc<Connection>) {
-    let service = service_fn(|mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(Arc::clone(connection));
-        let reply = TowerToHyperService::new(router.clone()).call(request);
-        async {
-            let reply = reply.await;
-            connection.enter(Phase::Replying);
-            reply
-        }
-    });
-    let conversation = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .keep_alive(false)
-        // A client that has said everything may still read.
-        .half_close(true)
-        .serve_connection(TokioIo::new(stream), service);
-    if let Err(error) = conversation.await {
-        tracing::debug!(%error, "a client's connection broke");
-    }
+            audit,
+        })
 }
 
 /// Who has connected, and whether they may speak: root and the daemon's own user may.
@@ -493,7 +409,7 @@ fn waits(query: Option<&str>) -> Result<bool, Refusal> {
 }
 
 /// The body of a request, if it arrives in time and is not too long.
-async fn arrived(
+pub(super) async fn arrived(
     request: axum::extract::Request,
     longest: usize,
     timeout: Duration,
@@ -538,26 +454,9 @@ async fn ask(
     } else {
         None
     };
-    let (sender, mut receiver) = oneshot::channel();
-    let claim = Claim::default();
-    let reply = ReplyTo::new(sender, claim.clone(), note);
-    let pending = PendingRequest { request, sync, reply, is_prepared: false };
-    match senders.control.try_send(Message::Request(Box::new(pending))) {
-        Ok(()) => {}
-        Err(TrySendError::Full(_)) => return refused(&busy()),
-        Err(TrySendError::Disconnected(_)) => return refused(&stopping()),
-    }
-    let outcome = match tokio::time::timeout(TURN_TIMEOUT, &mut receiver).await {
-        Ok(outcome) => outcome,
-        Err(_) if claim.take() => return refused(&busy()),
-        // It is being carried out, however long that takes.
-        Err(_) => receiver.await,
-    };
-    match outcome {
-        Ok(Ok(reply)) => with_room(senders, connection, reply).await,
-        Ok(Err(refusal)) => refused(&refusal),
-        Err(_) if claim.take() => refused(&stopping()),
-        Err(_) => refused(&system("the gateway has stopped while it carried the request out")),
+    match asking::ask(&senders.control, request, sync, note).await {
+        Ok(reply) => with_room(senders, connection, reply).await,
+        Err(refusal) => refused(&refusal),
     }
 }
 
@@ -604,6 +503,7 @@ const fn is_list(request: &Request) -> bool {
             | Request::Spd(_)
             | Request::StateList(_)
             | Request::PolicyList(_)
+            | Request::PolicyPage(_)
             | Request::RouteList(_)
             | Request::RuleList(_)
             | Request::NextHopList
@@ -619,15 +519,7 @@ const fn is_list(request: &Request) -> bool {
     )
 }
 
-fn busy() -> Refusal {
-    system("the gateway is busy with other requests, and nothing was done; try again")
-}
-
-fn stopping() -> Refusal {
-    system("the gateway is stopping, and nothing was done")
-}
-
-fn not_understood(error: &serde_json::Error) -> Refusal {
+pub(super) fn not_understood(error: &serde_json::Error) -> Refusal {
     Refusal::new(RefusalCode::Invalid, format!("the request cannot be understood: {error}"))
 }
 
@@ -642,17 +534,13 @@ async fn forbidden() -> Response {
     with_json(StatusCode::FORBIDDEN, &refusal)
 }
 
-fn system(message: &str) -> Refusal {
-    Refusal::new(RefusalCode::System, message)
-}
-
-fn refused(refusal: &Refusal) -> Response {
+pub(super) fn refused(refusal: &Refusal) -> Response {
     let status =
         StatusCode::from_u16(refusal.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     with_json(status, refusal)
 }
 
-fn with_json(status: StatusCode, value: &impl serde::Serialize) -> Response {
+pub(super) fn with_json(status: StatusCode, value: &impl serde::Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(body) => (status, [(CONTENT_TYPE, "application/json")], body).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
@@ -671,7 +559,7 @@ mod tests {
     /// A server whose control thread answers every request with the number of ports it never has.
     fn serve_in(folder: &Path) -> (std::path::PathBuf, (socket::SocketFile, Server)) {
         let path = folder.join("control");
-        let (listener, file) = socket::listen(&path).unwrap();
+        let (listener, file) = socket::listen(&path, socket::CONTROL, socket::PRIVATE).unwrap();
         let (sender, messages) = mpsc::sync_channel(1);
         let scrapes = Scrapes::new(sender.clone());
         let audit = Audit::default();
@@ -746,7 +634,7 @@ mod tests {
     fn many_connections_at_once_are_all_answered() {
         let folder = tempfile::tempdir().unwrap();
         let (path, _server) = serve_in(folder.path());
-        let idle: Vec<_> = (0..CONNECTIONS - 1)
+        let idle: Vec<_> = (0..LIMITS.connections - 1)
             .map(|_| std::os::unix::net::UnixStream::connect(&path).unwrap())
             .collect();
         let answer = client::post_parts(&path, api::PATH, &[br#"{"do":"version"}"#]).unwrap();

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,10 @@ pub(crate) struct SocketFile {
     identity: Identity,
 }
 
+/// What the control socket is called in errors, and who may connect to it.
+pub(crate) const CONTROL: &str = "control socket (--socket)";
+pub(crate) const PRIVATE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
+
 /// Inode and time of making: a number alone is soon given to another file, and a change of mode
 /// changes neither.
 type Identity = (u64, i64, i64);
@@ -26,18 +30,22 @@ fn identity(path: &Path) -> io::Result<Identity> {
     fs::symlink_metadata(path).map(|file| (file.ino(), file.mtime(), file.mtime_nsec()))
 }
 
-/// Listens on `path`, which only the daemon's own user can connect to (mode 0600), from the first
-/// moment on.
+/// Listens on `path`, which those can connect to whom `mode` lets (of the control socket: the
+/// daemon's own user alone), from the first moment on. `what` says in errors what it is.
 ///
 /// A socket that a dead daemon left is replaced.
 ///
 /// # Errors
 /// If a live daemon listens there, if something that is no socket is there, or if the
 /// system refuses.
-pub(crate) fn listen(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> {
+pub(crate) fn listen(
+    path: &Path,
+    what: &str,
+    mode: Mode,
+) -> anyhow::Result<(UnixListener, SocketFile)> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder)
-            .with_context(|| format!("making {} for the control socket", folder.display()))?;
+            .with_context(|| format!("making {} for the {what}", folder.display()))?;
     }
     // Two daemons that start at once must not take each other's new socket for a stale one.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -45,16 +53,20 @@ pub(crate) fn listen(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> 
         folder.lock()?;
         Ok(folder)
     });
-    let listener = match bind_private(path) {
+    let listener = match bind_private(path, mode) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            remove_stale(path)?;
-            bind_private(path)
+            remove_stale(path, what)?;
+            bind_private(path, mode)
         }
         result => result,
     };
-    let listener =
-        listener.with_context(|| format!("opening the control socket {}", path.display()))?;
+    let listener = listener.with_context(|| format!("opening the {what} {}", path.display()))?;
     listener.set_nonblocking(true)?;
+    // What the umask has taken from others than the owner.
+    if mode != PRIVATE {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode.bits()))
+            .with_context(|| format!("letting the group connect to {}", path.display()))?;
+    }
     let identity = identity(path)?;
     Ok((listener, SocketFile { path: path.to_owned(), identity }))
 }
@@ -62,25 +74,22 @@ pub(crate) fn listen(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> 
 /// The mode is set before the socket has a name: Linux hands it on to the file that bind(2) makes.
 /// A chmod of the file would leave a moment in which anyone may connect, and the umask belongs to
 /// all threads.
-fn bind_private(path: &Path) -> io::Result<UnixListener> {
+fn bind_private(path: &Path, mode: Mode) -> io::Result<UnixListener> {
     let socket =
         socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    fchmod(&socket, mode)?;
     socket::bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
     socket::listen(&socket, Backlog::new(1024)?)?;
     Ok(socket.into())
 }
 
-fn remove_stale(path: &Path) -> anyhow::Result<()> {
+fn remove_stale(path: &Path, what: &str) -> anyhow::Result<()> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
-        bail!(
-            "{} exists and is no socket; it is left alone: name another by --socket",
-            path.display()
-        );
+        bail!("{} exists and is no socket; it is left alone: name another {what}", path.display());
     }
     match UnixStream::connect(path) {
         Ok(stream) => bail!(
-            "a daemon already listens on {}: {}; stop it first, or name another socket by --socket",
+            "a daemon already listens on {}: {}; stop it first, or name another {what}",
             path.display(),
             holder(&stream)
         ),
@@ -126,7 +135,7 @@ mod tests {
     fn only_the_owner_may_connect_and_the_file_goes_with_the_daemon() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control");
-        let (_listener, file) = listen(&path).unwrap();
+        let (_listener, file) = listen(&path, CONTROL, PRIVATE).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         drop(file);
         assert!(!path.exists());
@@ -136,15 +145,15 @@ mod tests {
     fn a_live_daemon_is_not_replaced_and_a_dead_one_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control");
-        let (listener, file) = listen(&path).unwrap();
-        let error = listen(&path).unwrap_err().to_string();
+        let (listener, file) = listen(&path, CONTROL, PRIVATE).unwrap();
+        let error = listen(&path, CONTROL, PRIVATE).unwrap_err().to_string();
         assert!(error.contains("already listens"), "{error}");
         assert!(error.contains(&format!("pid {}", std::process::id())), "{error}");
 
         // The daemon was killed and did not remove the file.
         std::mem::forget(file);
         drop(listener);
-        let (_listener, _file) = listen(&path).unwrap();
+        let (_listener, _file) = listen(&path, CONTROL, PRIVATE).unwrap();
         assert!(UnixStream::connect(&path).is_ok());
     }
 
@@ -153,7 +162,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("precious");
         fs::write(&path, "data").unwrap();
-        assert!(listen(&path).unwrap_err().to_string().contains("no socket"));
+        assert!(listen(&path, CONTROL, PRIVATE).unwrap_err().to_string().contains("no socket"));
         assert_eq!(fs::read_to_string(&path).unwrap(), "data");
     }
 
@@ -161,9 +170,9 @@ mod tests {
     fn another_daemons_socket_is_not_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control");
-        let (listener, file) = listen(&path).unwrap();
+        let (listener, file) = listen(&path, CONTROL, PRIVATE).unwrap();
         drop(listener);
-        let (_second, _second_file) = listen(&path).unwrap();
+        let (_second, _second_file) = listen(&path, CONTROL, PRIVATE).unwrap();
         drop(file);
         assert!(path.exists());
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::{
-    Refusal, RefusalCode, Step, TraceEvent, TraceLosses, TraceSpec, TraceView, TracedLater,
+    Refusal, RefusalCode, Stage, TraceEvent, TraceLosses, TraceSpec, TraceView, TracedLater,
     TracedPacket,
 };
 use axum::body::Bytes;
@@ -180,7 +180,7 @@ impl Traces {
             worker: worker as u32,
             port: record.interface.to_owned(),
             length: record.length,
-            steps: steps(record.comment),
+            stages: stages(record.comment),
         });
         if !send(&feed.sender, &event) {
             return trace.count_lost();
@@ -202,7 +202,7 @@ impl Traces {
     pub(super) fn ended_later(&self, record: &TapRecord<'_>, worker: usize, time: u64) {
         let hub = &mut *self.hub();
         let worker = worker as u32;
-        let later = TracedLater { number: 0, time, worker, later: steps(record.comment) };
+        let later = TracedLater { number: 0, time, worker, later: stages(record.comment) };
         if hub.waiting.contains_key(&record.tap) {
             hub.finish(record.tap, &later);
         } else if hub.early.len() < MAX_TICKETS {
@@ -218,8 +218,10 @@ impl Traces {
         hub.early.retain(|_, early| now.since(early.came) < HEARTBEAT);
         let forgotten = hub.waiting.iter().filter(|(_, it)| now.since(it.since) >= PATIENCE);
         for ticket in forgotten.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
-            let text = format!("nothing was heard of it for {} s", PATIENCE.as_secs());
-            let step = Step { step: "unknown".to_owned(), text };
+            let seconds = PATIENCE.as_secs();
+            let text = format!("nothing was heard of it for {seconds} s");
+            let members = [("seconds".to_owned(), seconds.into())].into_iter().collect();
+            let step = Stage { stage: "unknown".to_owned(), text, members };
             hub.finish(ticket, &TracedLater { number: 0, time: 0, worker: 0, later: vec![step] });
         }
         for feed in hub.feeds.values_mut() {
@@ -269,13 +271,15 @@ fn losses(trace: &Trace) -> TraceLosses {
     TraceLosses { limited: trace.limited(), lost: trace.lost() }
 }
 
-/// Reads lines of a stage, a tab, and what it did.
-fn steps(text: &str) -> Vec<Step> {
-    let step = |line: &str| {
-        let (step, text) = line.split_once('\t')?;
-        Some(Step { step: step.to_owned(), text: text.to_owned() })
+/// Reads lines of a stage, what it did in a sentence, and the same as JSON, with tabs between.
+fn stages(text: &str) -> Vec<Stage> {
+    let stage = |line: &str| {
+        let (stage, rest) = line.split_once('\t')?;
+        let (text, members) = rest.split_once('\t').unwrap_or((rest, ""));
+        let members = Stage::read(members);
+        Some(Stage { stage: stage.to_owned(), text: text.to_owned(), members })
     };
-    text.lines().filter_map(step).collect()
+    text.lines().filter_map(stage).collect()
 }
 
 /// Returns whether there was room.
@@ -309,7 +313,7 @@ mod tests {
             time: Time(5),
             direction: TapDirection::Traced,
             interface: "wan",
-            comment: "received\t98 bytes by wan\ndrop\tno_route: none",
+            comment: "received\t98 bytes by wan\t{\"length\":98}\ndrop\tno_route: none\t{",
             length: 98,
             bytes: &[],
         }
@@ -329,8 +333,10 @@ mod tests {
         assert_eq!(traces.ended(), []);
         let Some(TraceEvent::Packet(packet)) = next(&mut stream) else { panic!("no packet") };
         assert_eq!((packet.number, packet.time, packet.worker), (1, 77, 1));
-        let steps: Vec<_> = packet.steps.iter().map(|it| (&it.step[..], &it.text[..])).collect();
-        assert_eq!(steps, [("received", "98 bytes by wan"), ("drop", "no_route: none")]);
+        let stages: Vec<_> = packet.stages.iter().map(|it| (&it.stage[..], &it.text[..])).collect();
+        assert_eq!(stages, [("received", "98 bytes by wan"), ("drop", "no_route: none")]);
+        assert_eq!(packet.stages[0].members["length"], 98);
+        assert!(packet.stages[1].members.is_empty());
         traces.packet(&record(id), 1, 78);
         assert_eq!(traces.ended(), [(id, "that many were wanted")]);
         traces.end(id, "that many were wanted");
@@ -388,7 +394,7 @@ mod tests {
         assert!(matches!(next(&mut stream), Some(TraceEvent::Packet(_))));
         traces.look_after(Time(5) + PATIENCE);
         let Some(TraceEvent::Later(later)) = next(&mut stream) else { panic!("no end") };
-        assert_eq!(later.later[0].step, "unknown");
+        assert_eq!(later.later[0].stage, "unknown");
         assert!(traces.ended().contains(&(id, "that many were wanted")));
     }
 

@@ -11,7 +11,7 @@ use wire::{
 /// The words that [`Description::parse`] understands.
 pub(crate) const GRAMMAR: &str = "\
 PROTO SRC[:PORT] > DST[:PORT] [type N] [code N] [id N] [spi N] [tcp-flags FLAGS] [dscp DSCP] \
-[ttl N] [fragment first|later] [size BYTES] [about PEER spi N] in PORT|sa REQID|host";
+[ttl N] [fragment first|later] [size BYTES] [df] [about PEER spi N] in PORT|sa REQID|host";
 
 /// A packet as a user describes it, before names are looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,10 @@ pub(crate) struct Description {
     pub(crate) upper: Upper,
     /// TCP flags, DSCP, TTL or hop limit.
     pub(crate) fields: PacketFields,
+    /// Whether its TCP flags were said.
+    pub(crate) has_tcp_flags: bool,
+    /// Whether no router may cut it. Of IPv6 none may.
+    pub(crate) dont_fragment: bool,
     /// Length of the IP packet in bytes, if it was given.
     pub(crate) size: Option<u16>,
     /// Of an ICMP error: whom the ESP packet that it quotes was for, and the SPI of that. It is from
@@ -55,7 +59,7 @@ pub(crate) struct DescriptionError {
 }
 
 impl DescriptionError {
-    fn new(wrong: impl Into<String>, right: impl Into<String>) -> Self {
+    pub(super) fn new(wrong: impl Into<String>, right: impl Into<String>) -> Self {
         Self { wrong: wrong.into(), right: right.into() }
     }
 }
@@ -142,6 +146,7 @@ impl Description {
                     fields.hop_limit = Some(limit as u8);
                 }
                 "spi" => fields.spi = Some(Spi(number("spi", &value("an SPI")?, u32::MAX)?)),
+                "df" => fields.dont_fragment = true,
                 "about" => {
                     let word = value("the address that the quoted packet was for")?;
                     fields.about = Some(endpoint(&word)?.0);
@@ -166,7 +171,7 @@ impl Description {
                     return Err(DescriptionError::new(
                         format!("`{other}` is not known here"),
                         "known are `in`, `type`, `code`, `id`, `spi`, `tcp-flags`, `dscp`, `ttl`, \
-                        `fragment`, `size` and `about`",
+                        `fragment`, `size`, `df` and `about`",
                     ));
                 }
             }
@@ -179,8 +184,33 @@ impl Description {
         };
         let about = fields.take_about(protocol, fragment)?;
         let upper = fields.upper(protocol, fragment, source_port, destination_port)?;
-        let (size, fields) = (fields.size, fields.optional(protocol, fragment)?);
-        Ok(Self { addresses, protocol, fragment, upper, fields, size, about, origin })
+        let (size, dont_fragment) = (fields.size, fields.dont_fragment);
+        if dont_fragment && (addresses.is_v6() || fragment != FragmentClass::Whole) {
+            return Err(match addresses.is_v6() {
+                true => DescriptionError::new(
+                    "IPv6 has no `df`",
+                    "leave it out: no router cuts packets of IPv6",
+                ),
+                false => DescriptionError::new("a fragment with `df`", "leave one of them out"),
+            });
+        }
+        let has_tcp_flags = fields.tcp_flags.is_some();
+        let fields = fields.optional(protocol, fragment)?;
+        let described = Self {
+            addresses,
+            protocol,
+            fragment,
+            upper,
+            fields,
+            has_tcp_flags,
+            dont_fragment,
+            size,
+            about,
+            origin,
+        };
+        // It can be what it is said to be.
+        described.packet()?;
+        Ok(described)
     }
 }
 
@@ -195,6 +225,7 @@ struct Fields {
     dscp: Dscp,
     hop_limit: Option<u8>,
     size: Option<u16>,
+    dont_fragment: bool,
     about: Option<IpAddr>,
 }
 
@@ -447,6 +478,11 @@ mod tests {
             ("udp 10.0.0.1 > 10.0.0.2 ttl 256 in lan", "`256` is not a TTL", "0 to 255"),
             ("udp 10.0.0.1 > 10.0.0.2 in lan loudly", "`loudly` is not known", "`fragment`"),
             ("frob 10.0.0.1 > 10.0.0.2 in lan", "`frob` is not a protocol", "tcp, udp"),
+            ("udp fd00::1 > fd00::2 df in lan", "IPv6 has no `df`", "leave it out"),
+            ("udp 10.0.0.1 > 10.0.0.2 df fragment first in lan", "fragment with `df`", "leave one"),
+            ("udp 10.0.0.1 > 10.0.0.2 size 20 in lan", "less than the headers", "28 bytes"),
+            ("udp 10.0.0.1 > 10.0.0.2 fragment first size 99 in lan", "multiple of 8", "say size"),
+            ("udp 10.0.0.1 > 10.0.0.2 size 70000 in lan", "`70000` is not a size", "0 to 65535"),
             ("udp 10.0.0 > 10.0.0.2 in lan", "`10.0.0` is not an address", "192.0.2.1:53"),
             ("udp [fd00::1]x > fd00::2 in lan", "is not an address", "[2001:db8::1]:53"),
         ] {

@@ -1,132 +1,108 @@
 //! What would happen to a described packet, and why.
 
 mod description;
+#[cfg(test)]
+mod law;
 mod next;
+mod packet;
 
-use std::net::IpAddr;
-
-use api::{Refusal, RefusalCode, Step};
+use ::packet::Time;
+use api::{Refusal, RefusalCode, Stage};
 use control::Control;
-use packet::DropReason;
-use path::{Decision, Trace, Verdict};
+use path::{Arriving, Fit, Members, Step, Trace, Verdict};
 use tables::{NextHopState, RouteKind, Sa, Tables};
-use wire::headers::{self, Malformed};
-use wire::{Addresses, FlowKey, Origin, PacketFields, Protocol, Upper, VrfId, ipv4, ipv6};
+use wire::{Origin, PacketFields, SaSlot, VrfId};
 
-use description::OriginName;
 pub(crate) use description::{Description, GRAMMAR};
+use description::{DescriptionError, OriginName};
 pub(crate) use next::next;
 
-/// The name of the last step, whose text is one stable word: what becomes of the packet.
+/// The name of the last stage, whose text is one stable word: what becomes of the packet.
 pub(crate) const OUTCOME: &str = "outcome";
 
 /// The outcome of a packet that would be dropped.
 pub(crate) const DROPPED: &str = "dropped";
 
-/// Decides about the packet that `text` describes, on the tables of `control`. Returns every step.
-/// Sends nothing and changes nothing.
+/// Tells what would become of the packet that `text` describes, on the tables of `control`. Returns
+/// every stage. Sends nothing and changes nothing.
 ///
 /// # Errors
 /// If the description is not understood or names what does not exist.
-pub(crate) fn explain(text: &str, control: &Control) -> Result<Vec<Step>, Refusal> {
+pub(crate) fn explain(text: &str, control: &Control, now: Time) -> Result<Vec<Stage>, Refusal> {
     let mut reader = control.shared().reader();
     let tables: &Tables = reader.load();
-    let description = Description::parse(text)
-        .map_err(|error| Refusal::new(RefusalCode::Invalid, error.to_string()))?;
-    let key = key(&description, tables)?;
-    if let Err(why) = judge_addresses(&key) {
-        let reason = DropReason::from(why);
-        return Ok(vec![
-            step("parse", why.to_string()),
-            step("verdict", format!("drop, {}: {}", reason.name(), reason.meaning())),
-            step(OUTCOME, DROPPED.to_owned()),
-        ]);
-    }
-    if is_neighbour_discovery(&key, tables) {
-        return Ok(vec![
-            step(
-                "parse",
-                "neighbour discovery, which the gateway answers itself: no policy is asked"
-                    .to_owned(),
-            ),
-            step(OUTCOME, "delivered".to_owned()),
-        ]);
-    }
-    if is_listener_discovery(&key, description.fields) {
-        let reason = DropReason::MldIgnored;
-        return Ok(vec![
-            step(
-                "parse",
-                "multicast listener discovery of the link, if it has a router alert: no policy is \
-                asked"
-                    .to_owned(),
-            ),
-            step("verdict", format!("drop, {}: {}", reason.name(), reason.meaning())),
-            step(OUTCOME, DROPPED.to_owned()),
-        ]);
-    }
-    let mut recorder = Recorder::default();
-    let (decision, _) = path::decide(&key, tables, None, &mut recorder);
-    let Recorder { mut steps, exit, down } = recorder;
-    let destination = key.addresses.destination();
-    steps.extend(
-        control.routes_not_used(key.vrf, destination).into_iter().map(|why| step("route", why)),
-    );
+    let wrong = |why: DescriptionError| Refusal::new(RefusalCode::Invalid, why.to_string());
+    let description = Description::parse(text).map_err(wrong)?;
+    let (vrf, origin) = place(&description.origin, tables)?;
+    let packet = description.packet().map_err(wrong)?;
+    let said = match description.has_tcp_flags {
+        true => PacketFields::ALL,
+        false => PacketFields::DSCP | PacketFields::HOP_LIMIT,
+    };
+    let arriving = Arriving { vrf, origin, packet: &packet, said, now };
+    let mut recorder = Recorder { has_size: description.size.is_some(), ..Recorder::default() };
+    let fate = path::foretell(&arriving, tables, &mut recorder);
+    let Recorder { mut stages, down, inside, .. } = recorder;
+    let destination = description.addresses.destination();
+    let unused = |why: String| stage("route", &Members::default().with("unused", &*why), why);
+    stages.extend(control.routes_not_used(vrf, destination).into_iter().map(unused));
     let down = down.and_then(|port| control.why_down(tables.port_named(&port)?.id));
-    steps.extend(down.map(|why| step("port", why)));
-    if let Some(size) = description.size
-        && let Some(text) = exit.map(|exit| judge_size(exit.limit, size))
-    {
-        steps.push(step("size", text));
+    stages.extend(down.map(|why| stage("port", &Members::default().with("down", &*why), why)));
+    if let Some(slot) = inside.and_then(|slot| tables.sad().slot(slot)) {
+        let words = format!("in sa {}", slot.identity.reqid);
+        let text = format!("to see what becomes of a packet inside, describe it with `{words}`");
+        stages.push(stage("next", &Members::default().with("describe", words), text));
     }
-    if let Verdict::Decrypt(slot) = decision.verdict()
-        && let Some(slot) = tables.sad().slot(slot)
-    {
-        let text = format!(
-            "to see what becomes of a packet inside, describe it with `in sa {}`",
-            slot.identity.reqid
-        );
-        steps.push(step("next", text));
+    let mut members = Members::default().with("fate", fate.word());
+    if let Some(reason) = fate.reason() {
+        members = members.with("reason", reason.name()).with("meaning", reason.meaning());
     }
-    steps.push(step(OUTCOME, outcome(&decision, exit).to_owned()));
-    Ok(steps)
+    stages.push(stage(OUTCOME, &members, fate.word().to_owned()));
+    Ok(stages)
 }
 
-/// Keeps each step as text.
+/// Keeps each step as a stage.
 #[derive(Default)]
 struct Recorder {
-    steps: Vec<Step>,
-    /// Of a packet that is sent on.
-    exit: Option<Exit>,
-    /// The port by which it would be, if that is down.
+    stages: Vec<Stage>,
+    /// Whether the size of the packet was said. Otherwise it is told if it matters.
+    has_size: bool,
+    /// Whether the steps are of a packet that the gateway sends because of the described one.
+    is_generated: bool,
+    /// The port by which the packet would leave, if that is down.
     down: Option<String>,
-}
-
-/// What explain judges of where a packet leaves.
-#[derive(Clone, Copy)]
-struct Exit {
-    limit: u16,
-    state: NextHopState,
+    /// The slot of the SA that decrypts it.
+    inside: Option<SaSlot>,
 }
 
 impl Trace for Recorder {
-    fn step<'a>(&mut self, taken: impl FnOnce() -> path::Step<'a>) {
+    fn step<'a>(&mut self, taken: impl FnOnce() -> Step<'a>) {
         let taken = taken();
-        if let path::Step::Verdict { exit, .. } = taken {
-            self.exit = exit.map(|exit| Exit { limit: exit.limit, state: exit.state });
-            let down = exit.filter(|exit| exit.state == NextHopState::Down);
-            self.down = down.map(|exit| exit.port.to_owned());
+        match taken {
+            Step::Generated { .. } => self.is_generated = true,
+            Step::Verdict { decision, exit } if !self.is_generated => {
+                let down = exit.filter(|exit| exit.state == NextHopState::Down);
+                self.down = down.map(|exit| exit.port.to_owned());
+                if let Verdict::Decrypt(slot) = decision.verdict() {
+                    self.inside = Some(slot);
+                }
+            }
+            Step::Size(size) if size.fit == Fit::Whole && (self.is_generated || !self.has_size) => {
+                return;
+            }
+            _ => {}
         }
-        self.steps.push(step(taken.name(), taken.to_string()));
+        self.stages.push(stage(taken.name(), &taken.members(), taken.to_string()));
     }
 }
 
-fn step(name: &str, text: String) -> Step {
-    Step { step: name.to_owned(), text }
+fn stage(name: &str, members: &Members, text: String) -> Stage {
+    Stage { stage: name.to_owned(), text, members: Stage::read(&members.to_string()) }
 }
 
-fn key(description: &Description, tables: &Tables) -> Result<FlowKey, Refusal> {
-    let (vrf, origin) = match &description.origin {
+/// The VRF that a packet enters, and from where.
+fn place(name: &OriginName, tables: &Tables) -> Result<(VrfId, Origin), Refusal> {
+    Ok(match name {
         OriginName::Port(name) => {
             let port = tables
                 .ports()
@@ -161,84 +137,8 @@ fn key(description: &Description, tables: &Tables) -> Result<FlowKey, Refusal> {
             (vrf, Origin::Sa(sa.slot))
         }
         OriginName::Host => (VrfId::MAIN, Origin::Host),
-    };
-    let Description { addresses, about, .. } = *description;
-    let upper = match (about, origin) {
-        // As the stage that parses notes it.
-        (Some((peer, spi)), Origin::Port(port))
-            if tables.is_local(vrf, port, addresses.destination())
-                && tables.sends_esp(vrf, addresses.destination(), peer, spi) =>
-        {
-            Upper::Spi(spi)
-        }
-        _ => description.upper,
-    };
-    let reads = tables.vrf(vrf).map_or(PacketFields::NONE, tables::Vrf::reads);
-    Ok(FlowKey {
-        vrf,
-        origin,
-        addresses,
-        protocol: description.protocol,
-        fragment: description.fragment,
-        upper,
-        fields: description.fields & reads,
     })
 }
-
-/// What comes in is judged before anything is decided about it, and some addresses never pass: the
-/// judge is shown a bare header with them.
-fn judge_addresses(key: &FlowKey) -> Result<(), Malformed> {
-    if key.origin == Origin::Host {
-        return Ok(());
-    }
-    let judged = match key.addresses {
-        Addresses::V4 { source, destination } => headers::parse(
-            &ipv4::Header {
-                total_length: ipv4::HEADER_LENGTH as u16,
-                protocol: BARE,
-                source,
-                destination,
-                ..ipv4::Header::default()
-            }
-            .to_bytes(),
-        ),
-        // A station that has no address yet asks by ICMPv6 whether it may have one (RFC 4862
-        // section 5.4.2).
-        Addresses::V6 { source, .. }
-            if source.is_unspecified() && key.protocol == Protocol::ICMPV6 =>
-        {
-            return Ok(());
-        }
-        Addresses::V6 { source, destination } => headers::parse(
-            &ipv6::Header { next_header: BARE, source, destination, ..ipv6::Header::default() }
-                .to_bytes(),
-        ),
-    };
-    judged.map(|_| ())
-}
-
-/// As the stage that parses sees it (RFC 4861): it answers these by itself.
-fn is_neighbour_discovery(key: &FlowKey, tables: &Tables) -> bool {
-    key.protocol == Protocol::ICMPV6
-        && matches!(key.upper, Upper::Icmp { kind: 133..=137, .. })
-        && matches!(key.origin, Origin::Port(port) if tables.is_local(key.vrf, port, key.addresses.destination()))
-}
-
-/// As the stage that parses sees it, which looks for a router alert besides.
-fn is_listener_discovery(key: &FlowKey, fields: PacketFields) -> bool {
-    let from_link = match key.addresses.source() {
-        IpAddr::V6(source) => source.is_unicast_link_local(),
-        IpAddr::V4(_) => false,
-    };
-    from_link
-        && key.protocol == Protocol::ICMPV6
-        && matches!(key.upper, Upper::Icmp { kind: 130..=132 | 143, .. })
-        && matches!(key.origin, Origin::Port(_))
-        && fields.hop_limit() == 1
-}
-
-/// A protocol without a header that could be missing (RFC 3692: for experiments).
-const BARE: Protocol = Protocol(253);
 
 fn no_port(name: &str, tables: &Tables) -> Refusal {
     let mut names: Vec<_> = tables.ports().map(|port| port.spec.name.to_string()).collect();
@@ -262,39 +162,4 @@ fn inbound_sa(reqid: u32, tables: &Tables) -> Option<&Sa> {
                 .and_then(|vrf| vrf.route(identity.destination))
                 .is_some_and(|route| route.kind == RouteKind::Local)
     })
-}
-
-fn judge_size(limit: u16, size: u16) -> String {
-    if size <= limit {
-        format!("{size} bytes fit the {limit} of this way")
-    } else {
-        format!(
-            "{size} bytes are more than the {limit} of this way: IPv4 without DF is cut into fragments, \
-            all else is dropped (too_big) and the \
-             sender told the limit"
-        )
-    }
-}
-
-/// One word, stable for scripts.
-fn outcome(decision: &Decision, exit: Option<Exit>) -> &'static str {
-    match decision.verdict() {
-        Verdict::Drop(_) | Verdict::Refuse(..) => DROPPED,
-        Verdict::Forward(_) | Verdict::Protect(..)
-            if exit.is_none_or(|exit| exit.state == NextHopState::Down) =>
-        {
-            DROPPED
-        }
-        Verdict::Forward(_) | Verdict::Protect(..)
-            if exit.is_some_and(|exit| !exit.state.is_resolved()) =>
-        {
-            "sent-once-resolved"
-        }
-        Verdict::Forward(_) => "sent-in-clear",
-        Verdict::Protect(..) => "sent-encrypted",
-        Verdict::Decrypt(_) => "decrypted",
-        Verdict::Reassemble => "reassembled",
-        Verdict::Deliver => "delivered",
-        Verdict::Output(_) | Verdict::Flood => "sent-unchanged",
-    }
 }

@@ -17,6 +17,7 @@ pub(crate) fn next(words: &[&str]) -> Vec<Next> {
         Next::Word("hoplimit", "= ttl"),
         Next::Word("fragment", "first or later"),
         Next::Word("size", "length in bytes"),
+        Next::Word("df", "no router may cut it"),
         Next::Word("about", "for whom the packet was that an ICMP error quotes"),
     ];
     let protocols = ["tcp", "udp", "icmp", "ipv6-icmp", "sctp", "esp", "gre"];
@@ -33,7 +34,9 @@ pub(crate) fn next(words: &[&str]) -> Vec<Next> {
             ],
             [.., "in" | "from", "sa"] => vec![Next::Reqid],
             [.., "fragment"] => vec![Next::Word("first", ""), Next::Word("later", "")],
-            [.., word] if *word != "host" && is_field(FIELDS, word) => vec![Next::Value("a value")],
+            [.., word] if !["host", "df"].contains(word) && is_field(FIELDS, word) => {
+                vec![Next::Value("a value")]
+            }
             rest => {
                 let is_open =
                     |next: &&Next| !matches!(next, Next::Word(word, _) if rest.contains(word));
@@ -61,7 +64,7 @@ mod tests {
 
     #[test]
     fn what_is_offered_is_understood_and_all_of_it_is_offered() {
-        let values = ["lan", "1", "syn", "ef", "later", "192.0.2.1", "192.0.2.1 spi 1"];
+        let values = ["", "lan", "1", "syn", "ef", "later", "192.0.2.1", "192.0.2.1 spi 1"];
         for word in offered("udp 10.0.0.1 > 10.0.0.2") {
             let known = values.iter().any(|value| {
                 let line = format!("udp 10.0.0.1 > 10.0.0.2 {word} {value} in lan");

@@ -1,7 +1,10 @@
 //! What every way of running the gateway has in common: live, in a replay, in a demonstration.
 
 mod caches;
+mod costs;
 mod counted;
+#[cfg(test)]
+mod in_memory;
 mod inline;
 #[cfg(test)]
 mod recursive_law;
@@ -23,6 +26,8 @@ use zeroize::Zeroizing;
 
 pub(crate) use caches::settings as cache_settings;
 pub(crate) use counted::Counted;
+#[cfg(test)]
+pub(crate) use in_memory::InMemory;
 pub(crate) use inline::{Gateway, RING, TICK};
 pub(crate) use request_handler::{Protection, RequestHandler};
 

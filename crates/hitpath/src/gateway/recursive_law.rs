@@ -5,18 +5,13 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use api::CacheMode;
-use io::memory::MemoryHandle;
 use packet::Time;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
-use wire::ethernet::{self, EtherType};
-use wire::{Mac, Protocol, ipv4, ipv6};
+use wire::{Protocol, ipv4, ipv6};
 
-use super::{Gateway, twin};
-
-const PORTS: [&str; 3] = ["lan", "one", "two"];
-const STATION: Mac = Mac([2, 0xbb, 0, 0, 0, 1]);
+use super::InMemory as World;
 
 /// Prefixes of which each may hold a next hop of the others.
 const PREFIXES: [&str; 10] = [
@@ -52,13 +47,8 @@ const DESTINATIONS: [&str; 9] = [
     "2001:db8:d::9",
 ];
 
-struct World {
-    gateway: Gateway,
-    ports: Vec<MemoryHandle>,
-}
-
 impl World {
-    fn new(mode: CacheMode) -> Self {
+    fn with_cache(mode: CacheMode) -> Self {
         let text = r#"
             [[port]]
             kind = "memory"
@@ -78,39 +68,15 @@ impl World {
             (cache.mode, cache.buckets) = (mode, 1024);
         }
         config.gateway.buffers = 1024;
-        let mut ports = Vec::new();
-        let gateway = Gateway::new(config, [7; 32], Time(0), |settings, id| {
-            let (port, handle) = io::memory::port(twin::options(settings, id), 64);
-            ports.push(handle);
-            Ok(Box::new(port))
-        });
-        let mut world = Self { gateway: gateway.unwrap(), ports };
+        let mut world = Self::new(config);
         for (address, port) in [("192.168.13.5", "lan"), ("fd13::5", "lan")]
             .into_iter()
             .chain(NEAR.into_iter().zip(["one", "two", "one", "two"]))
         {
-            let line = format!("neigh add {address} lladdr {STATION} dev {port}");
-            assert!(world.run(&line, Time(0)), "{line}");
+            let line = format!("neigh add {address} lladdr {} dev {port}", Self::STATION);
+            world.run(&line, Time(0)).unwrap_or_else(|why| panic!("{line}: {why}"));
         }
         world
-    }
-
-    /// Whether a command was understood and done.
-    fn run(&mut self, line: &str, now: Time) -> bool {
-        let words: Vec<_> = line.split_whitespace().collect();
-        let Ok(request) = control::grammar::parse(&words) else { return false };
-        self.gateway.handler_mut().handle(request, now).is_ok()
-    }
-
-    /// What leaves by which port when these frames come by the LAN.
-    fn pass(&mut self, frames: &[Vec<u8>], now: Time) -> Vec<(&'static str, Vec<u8>)> {
-        frames.iter().for_each(|frame| assert!(self.ports[0].push(frame)));
-        while self.gateway.step(now).unwrap() > 0 {}
-        let mut all = Vec::new();
-        for (name, port) in PORTS.into_iter().zip(&mut self.ports) {
-            all.extend(core::iter::from_fn(|| port.pop()).map(|frame| (name, frame)));
-        }
-        all
     }
 }
 
@@ -141,14 +107,14 @@ fn change(random: &mut StdRng) -> String {
 }
 
 /// UDP from the host on the LAN.
-fn frame(to: Mac, destination: IpAddr, source_port: u16) -> Vec<u8> {
+fn udp(destination: IpAddr, source_port: u16) -> Vec<u8> {
     let mut udp = Vec::new();
     udp.extend(source_port.to_be_bytes());
     udp.extend(53_u16.to_be_bytes());
     udp.extend(20_u16.to_be_bytes());
     // A checksum is optional with IPv4, and with IPv6 none of the gateway's business.
     udp.extend([0; 14]);
-    let (ether_type, mut packet) = match destination {
+    let mut packet = match destination {
         IpAddr::V4(destination) => {
             let header = ipv4::Header {
                 total_length: 40,
@@ -157,7 +123,7 @@ fn frame(to: Mac, destination: IpAddr, source_port: u16) -> Vec<u8> {
                 destination,
                 ..ipv4::Header::default()
             };
-            (EtherType::IPV4, header.to_bytes().to_vec())
+            header.to_bytes().to_vec()
         }
         IpAddr::V6(destination) => {
             let header = ipv6::Header {
@@ -167,12 +133,11 @@ fn frame(to: Mac, destination: IpAddr, source_port: u16) -> Vec<u8> {
                 destination,
                 ..ipv6::Header::default()
             };
-            (EtherType::IPV6, header.to_bytes().to_vec())
+            header.to_bytes().to_vec()
         }
     };
     packet.extend(udp);
-    let header = ethernet::Header { destination: to, source: STATION, ether_type };
-    [&header.to_bytes()[..], &packet].concat()
+    packet
 }
 
 #[test]
@@ -180,13 +145,12 @@ fn recursive_routes_change_under_traffic_and_no_kept_decision_is_out_of_date() {
     let (mut done, mut ways) = (0, BTreeSet::new());
     for seed in 0..40 {
         let mut random = StdRng::seed_from_u64(seed);
-        let mut worlds = [CacheMode::On, CacheMode::Off].map(World::new);
-        let lan = worlds[0].gateway.handler().tables().port_named("lan").unwrap().spec.mac;
+        let mut worlds = [CacheMode::On, CacheMode::Off].map(World::with_cache);
         let mut history = Vec::new();
         for round in 0..60_u64 {
             let now = Time(round * 10_000_000);
             let line = change(&mut random);
-            let results = worlds.each_mut().map(|world| world.run(&line, now));
+            let results = worlds.each_mut().map(|world| world.run(&line, now).is_ok());
             assert_eq!(results[0], results[1], "{line}");
             done += usize::from(results[0]);
             history.push(line);
@@ -194,8 +158,9 @@ fn recursive_routes_change_under_traffic_and_no_kept_decision_is_out_of_date() {
                 .iter()
                 .flat_map(|to| {
                     let to = to.parse().unwrap();
-                    (0..3).map(move |flow| frame(lan, to, 5000 + flow))
+                    (0..3).map(move |flow| udp(to, 5000 + flow))
                 })
+                .map(|packet| worlds[0].frame(&packet))
                 .collect();
             // Twice, so that the second time meets what the first has kept.
             for _ in 0..2 {
@@ -207,5 +172,5 @@ fn recursive_routes_change_under_traffic_and_no_kept_decision_is_out_of_date() {
     }
     // The test would say nothing if all were refused or dropped.
     assert!(done > 1000, "{done} changes");
-    assert_eq!(ways, BTreeSet::from(PORTS));
+    assert_eq!(ways, BTreeSet::from([0, 1, 2]));
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    CounterView, DaemonView, DropView, PolicyFilter, PortStatistics, PortView, Refusal, Reply,
-    Request, RingView, StateList, VrfView, WorkerView,
+    CostReport, CounterView, DaemonView, DropView, FilterList, FlowFilter, PolicyFilter,
+    PortStatistics, PortView, Refusal, Reply, Request, RingView, StateList, VrfView, WorkerView,
 };
 use control::{Control, Seccomp, VrfCounts};
 use packet::{DropReason, ReceiveRing, Time};
@@ -18,8 +18,8 @@ use wire::PortId;
 
 use crate::daemon::audit::Audit;
 use crate::explain;
-use crate::gateway::caches;
-use crate::metrics::{GatewayIs, Measured, ObjectCount};
+use crate::gateway::{caches, costs};
+use crate::metrics::{GatewayIs, Measured, ObjectCount, firewall_rows};
 
 /// Returns every request but a reload.
 pub(crate) struct RequestHandler {
@@ -129,8 +129,9 @@ impl RequestHandler {
             Request::Caches => {
                 Ok(Reply::Caches(caches::report(&self.control.gateway().ipsec, &self.caches())))
             }
+            Request::Costs => Ok(Reply::Costs(self.costs())),
             Request::Explain { packet } => {
-                Ok(Reply::Steps(explain::explain(&packet, &self.control)?))
+                Ok(Reply::Explained(explain::explain(&packet, &self.control, now)?))
             }
             Request::LinkList(filter) => {
                 self.see_vrfs(now)?;
@@ -185,10 +186,15 @@ impl RequestHandler {
     pub(crate) fn metrics(&mut self, now: Time) -> Result<Measured, Refusal> {
         let limit = self.daemon.objects;
         let mut measured = Measured {
-            gateway: GatewayIs { daemon: self.daemon.view(), started: self.daemon.started },
+            gateway: GatewayIs {
+                daemon: self.daemon.view(),
+                started: self.daemon.started,
+                measured: Duration::from_nanos(now.0).as_secs_f64(),
+            },
             drops: self.drops(),
             workers: self.workers(),
             caches: caches::report(&self.control.gateway().ipsec, &self.caches()),
+            costs: self.costs(),
             ..Measured::default()
         };
         let mut counts = Vec::new();
@@ -219,8 +225,24 @@ impl RequestHandler {
         if is_listed("next_hop", tables.next_hop_count() as u64) {
             requests.push(Request::NextHopList);
         }
+        let rules = tables.filters().map(|(_, filter)| filter.len() as u64).sum();
+        if is_listed("filter_rule", rules) {
+            requests.push(Request::FilterList(FilterList::default()));
+        }
+        if is_listed("flow", tables.pipeline().len() as u64) {
+            requests.push(Request::FlowList(FlowFilter::default()));
+        }
+        requests.push(Request::FirewallGet);
         for request in requests {
             match control.handle(request, now)? {
+                Reply::Filters(views) => measured.filters = views,
+                Reply::Flows(views) => measured.flows = views,
+                Reply::Firewall(Some(view)) => {
+                    let rows = firewall_rows(&view);
+                    if is_listed("firewall_rule", rows.len() as u64) {
+                        measured.firewall = rows;
+                    }
+                }
                 Reply::Vrfs(views) => measured.vrfs = views,
                 Reply::Ports(views) => measured.ports = views,
                 Reply::States(views) => measured.states = views,
@@ -315,6 +337,10 @@ impl RequestHandler {
     /// The tables of each worker's decision cache.
     fn caches(&self) -> Vec<&[flow::CacheStatistics; 4]> {
         self.workers.iter().map(|worker| &worker.statistics.caches).collect()
+    }
+
+    fn costs(&self) -> CostReport {
+        costs::report(self.workers.iter().map(|worker| &worker.statistics.costs))
     }
 
     fn drops(&self) -> Vec<DropView> {
@@ -423,6 +449,7 @@ pub(crate) struct Protection {
 impl DaemonState {
     fn view(&self) -> DaemonView {
         DaemonView {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             config: self.config.display().to_string(),
             socket: self.socket.display().to_string(),

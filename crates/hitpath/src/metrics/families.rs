@@ -1,13 +1,14 @@
 //! Every family of metrics: its name, what it means, and where its value is.
 
 use api::{
-    CacheMisses, ConnectionStatistics, CounterView, DropView, FlowQueueStatistics, NatPoolView,
-    NextHopView, PolicyView, PortView, QdiscView, StateView, VrfView, WorkerCache, WorkerView,
+    CacheMisses, ConnectionStatistics, CostReport, CounterView, DropView, FilterStatistics,
+    FilterTarget, FilterView, FlowQueueStatistics, FlowView, NatPoolView, NextHopView, PolicyView,
+    PortView, QdiscView, StateView, VrfView, WorkerCache, WorkerCost, WorkerView,
 };
 
 use prometheus_client::metrics::MetricType;
 
-use super::{GatewayIs, Miss, ObjectCount};
+use super::{FirewallRow, GatewayIs, Miss, ObjectCount, StageOf};
 
 /// Families with the same labels, of one kind of object.
 pub(super) struct Group<T: 'static> {
@@ -424,6 +425,57 @@ pub(super) static MISSES: Group<Miss> = Group {
     )],
 };
 
+/// Of the processor's time-stamp counter, of which a second has `cycles_per_second`.
+pub(super) static COST_CLOCK: Group<CostReport> = Group {
+    labels: &[],
+    of: |_| Vec::new(),
+    families: &[gauge(
+        "stage_cycles_per_second",
+        |it| Some(it.cycles_per_second),
+        "Cycles that a second has, of those that stages are timed in: the time-stamp counter's.",
+    )],
+};
+
+pub(super) static COSTS: Group<WorkerCost> = Group {
+    labels: &["worker"],
+    of: |it| vec![it.worker.to_string()],
+    families: &[
+        counter(
+            "timed_rounds",
+            |it| Some(it.cost.rounds),
+            "Rounds with packets of which each stage was timed: one in about 256.",
+        ),
+        counter(
+            "timed_idle_rounds",
+            |it| Some(it.cost.idle_rounds),
+            "Rounds that were timed and had no packet.",
+        ),
+        counter(
+            "timed_idle_cycles",
+            |it| Some(it.cost.idle_cycles),
+            "Cycles of timed rounds that had no packet.",
+        ),
+    ],
+};
+
+pub(super) static STAGES: Group<StageOf> = Group {
+    labels: &["worker", "stage"],
+    of: |it| vec![it.worker.to_string(), it.stage.stage.clone()],
+    families: &[
+        counter(
+            "stage_calls",
+            |it| Some(it.stage.calls),
+            "How often the stage had packets, in timed rounds.",
+        ),
+        counter("stage_packets", |it| Some(it.stage.packets), "Its packets, in timed rounds."),
+        counter(
+            "stage_cycles",
+            |it| Some(it.stage.cycles),
+            "What the stage took, in timed rounds with packets.",
+        ),
+    ],
+};
+
 pub(super) static VRFS: Group<VrfView> = Group {
     labels: &["vrf"],
     of: |it| vec![it.name.clone()],
@@ -483,7 +535,7 @@ pub(super) static STATES: Group<StateView> = Group {
 };
 
 pub(super) static POLICIES: Group<PolicyView> = Group {
-    labels: &["vrf", "if_id", "direction", "index", "action"],
+    labels: &["vrf", "if_id", "direction", "index", "action", "selector", "name"],
     of: |it| {
         vec![
             it.spec.vrf.clone(),
@@ -491,6 +543,8 @@ pub(super) static POLICIES: Group<PolicyView> = Group {
             it.spec.direction.to_string(),
             it.index.to_string(),
             it.spec.action.to_string(),
+            control::selector_words(&it.spec.selector),
+            it.spec.name.map(|name| name.to_string()).unwrap_or_default(),
         ]
     },
     families: &[
@@ -675,6 +729,67 @@ pub(super) static POOLS: Group<NatPoolView> = Group {
     ],
 };
 
+pub(super) static FILTERS: Group<FilterView> = Group {
+    labels: &["dev", "vrf", "hook", "protocol", "pref"],
+    of: |it| {
+        let (dev, vrf) = match &it.target {
+            FilterTarget::Dev(name) => (name.clone(), String::new()),
+            FilterTarget::Vrf(name) => (String::new(), name.clone()),
+        };
+        vec![dev, vrf, it.hook.to_string(), it.protocol.to_string(), it.pref.to_string()]
+    },
+    families: &[
+        counter(
+            "filter_packets",
+            |it| decided(it, |it| it.packets),
+            "Packets that the rule decided.",
+        ),
+        counter("filter_bytes", |it| decided(it, |it| it.bytes), "Bytes of them."),
+        counter(
+            "filter_dropped_packets",
+            |it| decided(it, |it| it.drops),
+            "How many of them it dropped.",
+        ),
+    ],
+};
+
+fn decided(rule: &FilterView, of: fn(&FilterStatistics) -> u64) -> Option<u64> {
+    rule.options.actions.iter().find_map(|action| action.stats.as_ref()).map(of)
+}
+
+pub(super) static FLOWS: Group<FlowView> = Group {
+    labels: &["vrf", "table", "priority", "match", "cookie"],
+    of: |it| {
+        vec![
+            it.vrf.clone(),
+            it.table.to_string(),
+            it.priority.to_string(),
+            it.matches.clone(),
+            format!("{:#x}", it.cookie),
+        ]
+    },
+    families: &[
+        counter("flow_packets", |it| Some(it.n_packets), "Packets that have matched the flow."),
+        counter("flow_bytes", |it| Some(it.n_bytes), "Bytes of them."),
+    ],
+};
+
+pub(super) static FIREWALL: Group<FirewallRow> = Group {
+    labels: &["kind", "number", "rule", "from", "to"],
+    of: |it| {
+        let number = |number: Option<usize>| number.map(|it| it.to_string()).unwrap_or_default();
+        vec![it.kind.to_owned(), number(it.number), number(it.rule), it.from.clone(), it.to.clone()]
+    },
+    families: &[
+        counter(
+            "firewall_packets",
+            |it| Some(it.count.packets),
+            "Packets that opened connections, or tried.",
+        ),
+        counter("firewall_bytes", |it| Some(it.count.bytes), "Bytes of them."),
+    ],
+};
+
 /// The misses of a table, by reason.
 pub(super) fn misses(of: &WorkerCache) -> [Miss; 4] {
     let CacheMisses { new, stale, evicted, bypassed } = of.cache.misses;
@@ -729,6 +844,9 @@ mod tests {
             table(&WORKERS) + &counters.collect::<String>(),
             table(&CACHES),
             table(&MISSES),
+            table(&COST_CLOCK),
+            table(&COSTS),
+            table(&STAGES),
             table(&VRFS),
             table(&STATES),
             table(&POLICIES),
@@ -736,6 +854,9 @@ mod tests {
             table(&QDISCS),
             table(&CONNECTIONS),
             table(&POOLS),
+            table(&FILTERS),
+            table(&FLOWS),
+            table(&FIREWALL),
         ]
     }
 

@@ -6,13 +6,18 @@
 //! had an arbitrary part of the SAs would be wrong in every sum.
 
 mod families;
+mod firewall;
 mod text;
 
 use api::{
-    CacheReport, CacheTable, ConnectionStatistics, DaemonView, DropView, NatPoolView, NextHopView,
-    PolicyView, PortView, QdiscView, StateView, VrfView, WorkerView,
+    CacheReport, CacheTable, ConnectionStatistics, CostReport, DaemonView, DropView, FilterView,
+    FlowView, NatPoolView, NextHopView, PolicyView, PortView, QdiscView, StageCost, StateView,
+    VrfView, WorkerView,
 };
 
+use serde::Serialize;
+
+pub(crate) use firewall::{FirewallRow, firewall_rows};
 pub(crate) use text::Texts;
 
 /// What is counted, at one moment.
@@ -24,6 +29,7 @@ pub(crate) struct Measured {
     pub(crate) drops: Vec<DropView>,
     pub(crate) workers: Vec<WorkerView>,
     pub(crate) caches: CacheReport,
+    pub(crate) costs: CostReport,
     pub(crate) vrfs: Vec<VrfView>,
     pub(crate) states: Vec<StateView>,
     pub(crate) policies: Vec<PolicyView>,
@@ -31,6 +37,9 @@ pub(crate) struct Measured {
     pub(crate) qdiscs: Vec<QdiscView>,
     pub(crate) connections: ConnectionStatistics,
     pub(crate) pools: Vec<NatPoolView>,
+    pub(crate) filters: Vec<FilterView>,
+    pub(crate) flows: Vec<FlowView>,
+    pub(crate) firewall: Vec<FirewallRow>,
 }
 
 /// The gateway's process.
@@ -39,15 +48,23 @@ pub(crate) struct GatewayIs {
     pub(crate) daemon: DaemonView,
     /// When it was started, in seconds since 1970.
     pub(crate) started: f64,
+    /// When this was counted, in seconds of a clock that nobody sets.
+    pub(crate) measured: f64,
 }
 
 /// How many objects of a kind there are.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(crate) struct ObjectCount {
     pub(crate) kind: &'static str,
     pub(crate) count: u64,
     /// Those without metrics of their own.
     pub(crate) left_out: u64,
+}
+
+/// What a stage of a worker has cost.
+struct StageOf {
+    worker: usize,
+    stage: StageCost,
 }
 
 /// Packets that a table of the decision cache did not decide, by reason.

@@ -1,6 +1,7 @@
 //! The text, in both of the formats that Prometheus reads.
 
 use core::fmt::{self, Write};
+use std::sync::Arc;
 
 use api::{CounterView, WorkerView};
 use axum::body::Bytes;
@@ -9,11 +10,12 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::Measured;
 use super::families::{
-    self, BUILD, CACHES, CONNECTIONS, DROPS, Family, GATEWAY, Group, MISSES, NEXT_HOPS, Number,
-    OBJECTS, POLICIES, POOLS, PORT_INFO, PORTS, QDISCS, STATES, VRFS, WORKER_GAUGE, WORKERS,
+    self, BUILD, CACHES, CONNECTIONS, COST_CLOCK, COSTS, DROPS, FILTERS, FIREWALL, FLOWS, Family,
+    GATEWAY, Group, MISSES, NEXT_HOPS, Number, OBJECTS, POLICIES, POOLS, PORT_INFO, PORTS, QDISCS,
+    STAGES, STATES, VRFS, WORKER_GAUGE, WORKERS,
 };
+use super::{Measured, StageOf};
 
 /// In front of every name.
 const PREFIX: &str = "hitpath";
@@ -33,9 +35,9 @@ impl Texts {
     ///
     /// # Errors
     /// None that is known: writing to memory succeeds.
-    pub(crate) fn of(measured: Measured) -> Result<Self, fmt::Error> {
+    pub(crate) fn of(measured: Arc<Measured>) -> Result<Self, fmt::Error> {
         let mut registry = Registry::with_prefix(PREFIX);
-        registry.register_collector(Box::new(measured));
+        registry.register_collector(Box::new(Shared(measured)));
         let mut openmetrics = String::new();
         text::encode(&mut openmetrics, &registry)?;
         let classic = classic(&openmetrics)?;
@@ -73,10 +75,16 @@ fn classic(openmetrics: &str) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-impl Collector for Measured {
+/// What others hand out as well.
+#[derive(Debug)]
+struct Shared(Arc<Measured>);
+
+impl Collector for Shared {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Self { gateway, objects, ports, drops, workers, caches, vrfs, states, .. } = self;
-        let Self { policies, next_hops, qdiscs, connections, pools, .. } = self;
+        let Measured { gateway, objects, ports, drops, workers, caches, costs, vrfs, .. } =
+            &*self.0;
+        let Measured { states, policies, next_hops, qdiscs, connections, pools, .. } = &*self.0;
+        let Measured { filters, flows, firewall, .. } = &*self.0;
         let to = &mut to;
         encode(to, &BUILD, &[gateway])?;
         encode(to, &GATEWAY, &[gateway])?;
@@ -89,13 +97,22 @@ impl Collector for Measured {
         encode(to, &CACHES, &each(&caches.workers))?;
         let misses: Vec<_> = caches.workers.iter().flat_map(families::misses).collect();
         encode(to, &MISSES, &each(&misses))?;
+        encode(to, &COST_CLOCK, &[costs])?;
+        encode(to, &COSTS, &each(&costs.workers))?;
+        let stages = costs.workers.iter().flat_map(|of| {
+            of.cost.stages.iter().map(|stage| StageOf { worker: of.worker, stage: stage.clone() })
+        });
+        encode(to, &STAGES, &each(&stages.collect::<Vec<_>>()))?;
         encode(to, &VRFS, &each(vrfs))?;
         encode(to, &STATES, &each(states))?;
         encode(to, &POLICIES, &each(policies))?;
         encode(to, &NEXT_HOPS, &each(next_hops))?;
         encode(to, &QDISCS, &each(qdiscs))?;
         encode(to, &CONNECTIONS, &[connections])?;
-        encode(to, &POOLS, &each(pools))
+        encode(to, &POOLS, &each(pools))?;
+        encode(to, &FILTERS, &each(filters))?;
+        encode(to, &FLOWS, &each(flows))?;
+        encode(to, &FIREWALL, &each(firewall))
     }
 }
 
@@ -199,7 +216,7 @@ mod tests {
     }
 
     fn texts() -> (String, String) {
-        let texts = Texts::of(measured()).unwrap();
+        let texts = Texts::of(measured().into()).unwrap();
         let text = |accept| {
             let (kind, text) = texts.accepted(accept);
             (kind, String::from_utf8(text.to_vec()).unwrap())

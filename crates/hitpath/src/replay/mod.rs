@@ -53,6 +53,10 @@ pub(crate) struct Replay {
     pub(crate) seed: u64,
     /// Whether neighbours answer that the captures do not have.
     pub(crate) assume_neighbours: bool,
+    /// Whether frames for whatever Ethernet address are taken.
+    pub(crate) any_mac: bool,
+    /// Whether VLAN tags are passed over.
+    pub(crate) skip_vlan: bool,
     /// Whether to show how far it is.
     pub(crate) progress: bool,
 }
@@ -115,10 +119,23 @@ impl Replay {
                         .with_context(|| format!("making {}", path.display()))?,
                 ),
             };
-            let port = PcapPort::new(options(settings, link), reader, writer)?;
+            let port = PcapPort::new(self.options(settings, link), reader, writer)?;
             taps.insert(settings.name.clone(), Tap::new(port, self.assume_neighbours));
         }
         Ok(taps)
+    }
+
+    fn options(&self, settings: &PortSettings, link: LinkKind) -> PcapOptions {
+        let twin = twin::options(settings, PortId(0));
+        PcapOptions {
+            name: twin.name,
+            id: twin.id,
+            link,
+            mac: twin.mac,
+            mtu: twin.mtu,
+            any_mac: self.any_mac,
+            skip_vlan: self.skip_vlan,
+        }
     }
 
     fn bar(&self, taps: &BTreeMap<String, Tap>) -> ProgressBar {
@@ -218,11 +235,6 @@ impl Running {
         }
         Ok(report)
     }
-}
-
-fn options(settings: &PortSettings, link: LinkKind) -> PcapOptions {
-    let twin = twin::options(settings, PortId(0));
-    PcapOptions { name: twin.name, id: twin.id, link, mac: twin.mac, mtu: twin.mtu }
 }
 
 fn by_port<'a>(

@@ -31,6 +31,7 @@ struct Capture {
     skipped_truncated: u64,
     skipped_too_long: u64,
     skipped_link_type: u64,
+    skipped_not_ip: u64,
     /// Where the file could not be read on.
     #[serde(skip_serializing_if = "Option::is_none")]
     damage: Option<String>,
@@ -66,6 +67,7 @@ impl Report {
                 skipped_truncated: skipped.truncated,
                 skipped_too_long: skipped.too_long,
                 skipped_link_type: skipped.link_type,
+                skipped_not_ip: skipped.not_ip,
                 damage: damage.map(ToString::to_string),
             });
         }
@@ -96,20 +98,28 @@ impl Report {
         for capture in &self.captures {
             let Capture { port, skipped_truncated, skipped_too_long, skipped_link_type, .. } =
                 capture;
-            let skipped = skipped_truncated + skipped_too_long + skipped_link_type;
+            let skipped_not_ip = capture.skipped_not_ip;
+            let skipped = skipped_truncated + skipped_too_long + skipped_link_type + skipped_not_ip;
             if skipped > 0 {
                 text.push_str(&format!(
                     "\n{port}: {skipped} captured packets were skipped: {skipped_truncated} cut \
                     off by the capture, {skipped_too_long} longer \
-                     than a buffer, {skipped_link_type} of another link type\n"
+                     than a buffer, {skipped_link_type} of another link type, {skipped_not_ip} that \
+                    are no IP packets\n"
                 ));
             }
         }
         if self.counted.dropped("link_not_for_us") > 0 {
             text.push_str(
-                "\nFrames were dropped because they are addressed to another station: give the \
-                port the `mac` that the capture's \
-                 frames are addressed to.\n",
+                "\nFrames were dropped because they are addressed to another station: --any-mac \
+                takes them all, or give the port the `mac` that the capture's frames are \
+                addressed to.\n",
+            );
+        }
+        if self.counted.dropped("vlan_unknown") > 0 {
+            text.push_str(
+                "\nFrames were dropped because of their VLAN tags: --skip-vlan passes over tags, or \
+                configure the VLANs as ports.\n",
             );
         }
         if self.counted.dropped("neighbour_unresolved") > 0 {

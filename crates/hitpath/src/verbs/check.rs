@@ -1,13 +1,16 @@
 //! `hitpath check`: is this configuration right?
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use api::{Reply, Request};
 use clap::Args;
 use control::{Config, Diagnostic, GatewaySettings};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cli::Global;
+use crate::client;
 use crate::gateway::{self, ConfigError};
 use crate::kernel::own;
 use crate::kernel::seen::{self, Seen};
@@ -21,6 +24,9 @@ use runtime::output;
 /// would be right. Exits with 0 if all files are right, with 1 otherwise. Of a right file it
 /// says what is worth a word: numbers that are rounded, policies that defeat their lookup, policies
 /// that never match a packet, tunnels whose ends are not here or that no SA serves.
+///
+/// A gateway that runs with the file may refuse it all the same, for what commands have added: that
+/// is for `hitpath reload --dry-run` to say, and the last line says so if such a gateway runs.
 ///
 /// With --live it looks at this machine too: whether the kernel handles the packets of the ports'
 /// interfaces besides the gateway, by which commands that ends, and what programs would lose by
@@ -45,13 +51,17 @@ pub(crate) struct Check {
 impl Check {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
         let (mut wrong, mut diagnostics, mut notes) = (0, Vec::new(), Vec::new());
-        let mut machine = Vec::new();
+        let (mut machine, mut running) = (Vec::new(), Vec::new());
         for file in &self.files {
             let result = gateway::check(file);
             if let Ok(config) = &result
                 && self.live
             {
                 machine.push(Machine::look(file, config)?);
+            }
+            let is_running = result.as_ref().is_ok_and(|config| is_running(file, config, global));
+            if is_running {
+                running.push(file.clone());
             }
             if result.is_err() {
                 wrong += 1;
@@ -67,6 +77,9 @@ impl Check {
                         if config.ports.len() == 1 { "port" } else { "ports" },
                     );
                     output::line(&format!("{}: right, {count} {ports}", file.display()))?;
+                    if is_running {
+                        output::line(&format!("{}: {}", file.display(), ASK_THE_GATEWAY))?;
+                    }
                     machine.last().map_or(Ok(()), Machine::print)?;
                 }
                 Err(ConfigError::Wrong(errors)) if !global.json => {
@@ -93,6 +106,7 @@ impl Check {
                 "wrong": wrong,
                 "diagnostics": diagnostics,
                 "notes": notes,
+                "running": running,
             });
             if self.live {
                 told["live"] = json!(machine);
@@ -102,6 +116,23 @@ impl Check {
         let is_ready = machine.iter().all(Machine::is_ready);
         Ok(if wrong == 0 && is_ready { Exit::Done } else { Exit::Refused })
     }
+}
+
+/// Said of the file of a gateway that runs.
+const ASK_THE_GATEWAY: &str = "a gateway runs with it; what commands have added to that may stand \
+    in the way of this file: `hitpath reload --dry-run` tells";
+
+/// How long to wait for a gateway.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Whether a gateway that answers runs with this file.
+fn is_running(file: &Path, config: &Config, global: &Global) -> bool {
+    let socket = global.socket_override().unwrap_or(&config.gateway.socket);
+    let Ok(Reply::Daemon(daemon)) = client::ask_within(socket, &Request::Daemon, PATIENCE) else {
+        return false;
+    };
+    let read = |file: &Path| file.canonicalize().ok();
+    read(file).is_some_and(|file| read(Path::new(&daemon.config)) == Some(file))
 }
 
 /// What this machine is like for a configuration.

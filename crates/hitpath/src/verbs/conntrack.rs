@@ -408,7 +408,7 @@ fn follow(socket: &Path, spec: &ConnectionEventSpec, printer: &Printer) -> anyho
         output::say(&format!("{count} flow events have been shown{lost}."));
     };
     loop {
-        if stopped.load(Ordering::Relaxed) {
+        if stopped.load(Ordering::Relaxed) || output::has_gone() {
             end(count, all_lost);
             return Ok(Exit::Done);
         }

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use api::{Reply, Request, Step};
+use api::{Reply, Request, Stage};
 use clap::Args;
+use packet::Time;
 
 use crate::cli::Global;
 use crate::client;
@@ -26,11 +27,14 @@ Examples:
   hitpath explain 'udp 192.168.13.5:5000 > 192.168.12.7:53 in lan'
   hitpath explain 'icmp 10.0.0.1 > 10.0.0.2 type 8 code 0 in lan'
   hitpath explain 'tcp [fd00::1]:1234 > [fd00::2]:443 in lan size 1500'
+  hitpath explain 'udp 192.168.13.5 > 192.168.12.7 df size 1500 in lan'
+  hitpath explain 'tcp 192.168.13.5:1 > 192.168.13.1:22 in lan'   to the gateway itself
   hitpath explain 'esp 192.0.2.1 > 192.0.2.2 spi 0x1001 in wan'
   hitpath explain 'udp 10.2.0.1:53 > 10.1.0.1:5000 in sa 1'   decrypted by reqid 1
   hitpath explain --config gw.toml 'udp 10.0.0.1 > 10.2.0.1 fragment later in lan'
 
-Exits with 0 where the packet would be sent on or delivered, with 1 where it would be dropped."))]
+With -j each stage is an object with members of its own instead of a sentence.
+Exits with 0 where the packet would be sent on, answered or taken, with 1 where it would be dropped."))]
 pub(crate) struct Explain {
     /// Use the tables of this configuration instead of the daemon's
     #[arg(short, long, value_name = "FILE")]
@@ -50,16 +54,17 @@ impl Explain {
         let request = Request::Explain { packet };
         let reply = match &self.config {
             None => client::ask(global.socket(), &request)?,
-            Some(file) => Reply::Steps(self.offline(file)?),
+            Some(file) => Reply::Explained(self.offline(file)?),
         };
-        let Reply::Steps(steps) = &reply else { return Err(client::unexpected(&reply)) };
+        let Reply::Explained(stages) = &reply else { return Err(client::unexpected(&reply)) };
         view::print(&request, &reply, global.json)?;
-        let dropped = steps.iter().any(|step| step.step == OUTCOME && step.text == DROPPED);
+        let is_drop = |stage: &Stage| stage.stage == OUTCOME && stage.text == DROPPED;
+        let dropped = stages.iter().any(is_drop);
         Ok(if dropped { Exit::Refused } else { Exit::Done })
     }
 
-    fn offline(&self, file: &std::path::Path) -> anyhow::Result<Vec<Step>> {
+    fn offline(&self, file: &std::path::Path) -> anyhow::Result<Vec<Stage>> {
         let gateway = Gateway::without_packets(gateway::load(file)?)?;
-        Ok(explain::explain(&self.words.join(" "), &gateway.handler().control)?)
+        Ok(explain::explain(&self.words.join(" "), &gateway.handler().control, Time(0))?)
     }
 }

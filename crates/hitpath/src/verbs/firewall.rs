@@ -40,6 +40,7 @@ pub(crate) struct Firewall {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Show zones and policies, with what they have counted
+    #[command(visible_alias = "list")]
     Show,
     /// Check files: what is wrong, and which rules never match, as others come first
     ///

@@ -194,7 +194,7 @@ fn follow(global: &Global, wanted: &Wanted, timestamp: bool) -> anyhow::Result<E
     stream.set_read_timeout(Some(PERIOD))?;
     let (mut stream, mut line, mut known_lost) = (BufReader::new(stream), Vec::new(), 0);
     loop {
-        if stopped.load(Ordering::Relaxed) {
+        if stopped.load(Ordering::Relaxed) || output::has_gone() {
             return Ok(Exit::Done);
         }
         match client::next_line(&mut stream, &mut line, MAX_LINE, "change")? {

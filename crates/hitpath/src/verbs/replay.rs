@@ -12,19 +12,21 @@ use runtime::output;
 
 /// Put capture files through the whole gateway, in their own time
 ///
-/// Needs no root and touches no interface. Reads pcap and pcapng, Ethernet and raw IP; writes pcap
-/// with nanoseconds. The same files, configuration and seed give the same bytes. Ends with what
-/// became of every packet: by port, drop reason, policy and SA. Exits with 1 if an input was
-/// damaged; what came before the damage is replayed.
+/// Needs no root and touches no interface. Reads pcap and pcapng, compressed by gzip or not, of
+/// Ethernet, raw IP, Linux cooked (`tcpdump -i any`) and BSD loopback; writes pcap with
+/// nanoseconds. The same files, configuration and seed give the same bytes. Ends with what became of
+/// every packet: by port, drop reason, policy and SA. Exits with 1 if an input was damaged; what
+/// came before the damage is replayed.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   hitpath replay --config gw.toml --in lan=clear.pcap --out wan=esp.pcap
   hitpath replay --config gw.toml --in wan=esp.pcap --out lan=clear.pcap --assume-neighbours
   hitpath replay -j --config gw.toml --in lan=a.pcapng --in wan=b.pcapng --seed 7
+  hitpath replay --config gw.toml --in lan=trunk.pcap.gz --any-mac --skip-vlan --assume-neighbours
 
 Ports without --in are silent; what is sent by ports without --out is counted and discarded.
-Frames must be addressed to the port: give it the `mac` that the capture has.")]
+Frames must be addressed to the port: give it the `mac` that the capture has, or say --any-mac.")]
 pub(crate) struct Replay {
     /// The configuration file
     #[arg(short, long, value_name = "FILE")]
@@ -48,6 +50,16 @@ pub(crate) struct Replay {
     /// configuration's neighbours.
     #[arg(long)]
     assume_neighbours: bool,
+
+    /// Take frames for whatever Ethernet address as if they were for the port
+    ///
+    /// Those for groups stay what they are. What the port's own station had sent is taken as well.
+    #[arg(long)]
+    any_mac: bool,
+
+    /// Pass over the VLAN tags of frames, as if they had none
+    #[arg(long)]
+    skip_vlan: bool,
 }
 
 impl Replay {
@@ -59,6 +71,8 @@ impl Replay {
             outputs: self.output.clone(),
             seed: self.seed,
             assume_neighbours: self.assume_neighbours,
+            any_mac: self.any_mac,
+            skip_vlan: self.skip_vlan,
             progress: !global.json,
         }
         .run()?;

@@ -1,6 +1,10 @@
 //! `hitpath show`: what is, and what passes.
 
-use api::{Direction, NeighbourFilter, PolicyFilter, Request, RouteFilter, SpdFilter, StateList};
+mod policies;
+
+use std::time::Duration;
+
+use api::{Direction, NeighbourFilter, Reply, Request, RouteFilter, SpdFilter, StateList};
 use clap::{Args, ValueEnum};
 
 use crate::cli::Global;
@@ -23,6 +27,8 @@ Examples:
   hitpath show spd                           policies of every VRF, and what finding one costs
   hitpath show spd vrf blue dir out
   hitpath show cache                         what the decision cache does, and what it saves
+  hitpath show cost                          what each stage costs a packet, measured while they pass
+  hitpath show cost --over 5                 the same of the next five seconds alone
 
 `show spd` ends with the live entries of the decision cache, all workers together. An entry for a flow that had none counts, and so does one in
 the place of an entry from before the last change of a policy; one in the place of a live entry does not. A change of a policy sets
@@ -42,36 +48,50 @@ pub(crate) struct Show {
     /// With drops: also reasons that no packet was dropped for
     #[arg(short, long)]
     all: bool,
+
+    /// With cost: of the next so many seconds, instead of since the start
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    over: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum What {
     /// Ports, with their addresses and statistics
+    #[value(aliases = ["port", "interfaces", "interface", "links", "hardware-interfaces"])]
     Ports,
     /// The daemon's process
+    #[value(aliases = ["version", "status"])]
     Daemon,
     /// Worker threads
+    #[value(aliases = ["worker", "threads"])]
     Workers,
     /// Packets dropped, by reason
+    #[value(aliases = ["drop", "errors"])]
     Drops,
     /// The decision cache of each worker: size, hits, misses, costs and savings
     #[value(alias = "caches")]
     Cache,
+    /// What each stage of a packet's way costs, by rounds that are timed while packets pass
+    #[value(aliases = ["costs", "runtime"])]
+    Cost,
     /// Security policy databases by VRF and direction, and live entries of the decision cache
     Spd,
     /// Security policies, in the order in which they are tried
+    #[value(alias = "policy")]
     Policies,
     /// Security associations
-    #[value(alias = "states")]
+    #[value(aliases = ["sa", "states", "state"])]
     Sas,
     /// Routes of all VRFs
+    #[value(aliases = ["route", "fib"])]
     Routes,
     /// Next hops of routes, neighbours and ports, and what was sent by each
     NextHops,
     /// Neighbours of all ports
-    #[value(alias = "neighbors")]
+    #[value(aliases = ["neighbors", "neighbour", "neighbor", "arp"])]
     Neighbours,
     /// VRFs
+    #[value(alias = "vrf")]
     Vrfs,
     /// The connection table: how full it is, and what it has done
     Connections,
@@ -84,14 +104,21 @@ impl Show {
         if let (Some(word), false) = (self.words.first(), matches!(self.what, What::Spd)) {
             return Err(Usage(format!("'{}' is one word too many", word.escape_debug())).into());
         }
+        if self.over.is_some() && !matches!(self.what, What::Cost) {
+            return Err(Usage("--over is for `show cost`".to_owned()).into());
+        }
+        if matches!(self.what, What::Spd | What::Policies) {
+            policies::show(global, spd_filter(&self.words)?, matches!(self.what, What::Spd))?;
+            return Ok(Exit::Done);
+        }
         let request = match self.what {
             What::Ports => Request::Ports,
             What::Daemon => Request::Daemon,
             What::Workers => Request::Workers,
             What::Drops => Request::Drops,
             What::Cache => Request::Caches,
-            What::Spd => Request::Spd(spd_filter(&self.words)?),
-            What::Policies => Request::PolicyList(PolicyFilter::default()),
+            What::Cost => Request::Costs,
+            What::Spd | What::Policies => Request::Spd(SpdFilter::default()),
             What::Sas => Request::StateList(StateList::default()),
             What::Routes => Request::RouteList(RouteFilter::default()),
             What::NextHops => Request::NextHopList,
@@ -100,7 +127,13 @@ impl Show {
             What::Connections => Request::ConnectionStatistics,
             What::Nat => Request::NatPools,
         };
-        let reply = client::ask(global.socket(), &request)?;
+        let mut reply = client::ask(global.socket(), &request)?;
+        if let (Reply::Costs(before), Some(seconds)) = (&reply, self.over) {
+            std::thread::sleep(Duration::from_secs(seconds.into()));
+            if let Reply::Costs(after) = client::ask(global.socket(), &request)? {
+                reply = Reply::Costs(after.since(before));
+            }
+        }
         view::show(&request, &reply, global.json, self.all)?;
         Ok(Exit::Done)
     }
@@ -159,7 +192,8 @@ mod tests {
             spd_filter(&words).map_err(|usage| usage.to_string())
         };
         assert_eq!(read(""), Ok(SpdFilter::default()));
-        let both = SpdFilter { vrf: Some("blue".into()), direction: Some(Direction::Fwd) };
+        let direction = Some(Direction::Fwd);
+        let both = SpdFilter { vrf: Some("blue".into()), direction, heads: false };
         assert_eq!(read("vrf blue dir fwd"), Ok(both.clone()));
         assert_eq!(read("dir fwd vrf blue"), Ok(both));
         for next in next_of_spd(&["vrf", "blue"]).into_iter().chain(next_of_spd(&[])) {

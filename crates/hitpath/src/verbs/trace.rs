@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use api::{
-    Reply, Request, Step, TraceEvent, TraceLosses, TraceSpec, TraceView, TracedLater, TracedPacket,
+    Reply, Request, Stage, TraceEvent, TraceLosses, TraceSpec, TraceView, TracedLater, TracedPacket,
 };
 use clap::Args;
+use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::Global;
@@ -113,8 +114,8 @@ impl Trace {
         let stream = client::stream(global.socket(), api::TRACE_PATH, &body)?;
         stream.set_read_timeout(Some(PERIOD))?;
         let show = |shown: Shown<'_>| match (shown, global.json) {
-            (Shown::Packet(packet), true) => output::line(&serde_json::to_string(packet)?),
-            (Shown::Later(later), true) => output::line(&serde_json::to_string(later)?),
+            (Shown::Packet(packet), true) => output::line(&object(packet)),
+            (Shown::Later(later), true) => output::line(&later_object(later)),
             (Shown::Packet(packet), false) => output::text(&block(packet)),
             (Shown::Later(later), false) => output::text(&later_block(later)),
         };
@@ -196,7 +197,7 @@ fn follow(
 ) -> anyhow::Result<Outcome> {
     let (mut outcome, mut line, mut stream) = (Outcome::default(), Vec::new(), stream);
     loop {
-        if stopped.load(Ordering::Relaxed) {
+        if stopped.load(Ordering::Relaxed) || output::has_gone() {
             outcome.why = "stopped".to_owned();
             return Ok(outcome);
         }
@@ -227,8 +228,8 @@ fn follow(
 
 /// A packet for people: a line for each step.
 fn block(packet: &TracedPacket) -> String {
-    let TracedPacket { number, time, worker, steps, .. } = packet;
-    lines(&format!("Packet {number}, {} UTC, worker {worker}", clock(*time)), steps)
+    let TracedPacket { number, time, worker, stages, .. } = packet;
+    lines(&format!("Packet {number}, {} UTC, worker {worker}", clock(*time)), stages)
 }
 
 /// What became of a packet that waited, for people.
@@ -250,10 +251,27 @@ fn clock(time: u64) -> String {
     format!("{hour:02}:{minute:02}:{second:02}.{:06}", nanoseconds / 1000)
 }
 
-fn lines(heading: &str, steps: &[Step]) -> String {
+/// A packet as an object for programs: stages by their members.
+fn object(packet: &TracedPacket) -> String {
+    let TracedPacket { number, time, worker, port, length, stages } = packet;
+    let stages: Vec<_> = stages.iter().map(Stage::as_object).collect();
+    json!({
+        "number": number, "time": time, "worker": worker, "port": port, "length": length,
+        "stages": stages,
+    })
+    .to_string()
+}
+
+fn later_object(later: &TracedLater) -> String {
+    let TracedLater { number, time, worker, later } = later;
+    let later: Vec<_> = later.iter().map(Stage::as_object).collect();
+    json!({ "number": number, "time": time, "worker": worker, "later": later }).to_string()
+}
+
+fn lines(heading: &str, stages: &[Stage]) -> String {
     let mut text = format!("{heading}\n");
-    for step in steps {
-        text += &format!("  {:<11} {}\n", step.step, step.text);
+    for stage in stages {
+        text += &format!("  {:<11} {}\n", stage.stage, stage.text);
     }
     text.push('\n');
     text
@@ -373,14 +391,18 @@ mod tests {
     }
 
     fn packet() -> TracedPacket {
-        let step = |step: &str, text: &str| Step { step: step.into(), text: text.into() };
+        let step = |stage: &str, text: &str| Stage {
+            stage: stage.into(),
+            text: text.into(),
+            members: [("length".to_owned(), 98.into())].into_iter().collect(),
+        };
         TracedPacket {
             number: 3,
             time: 3_723_000_004_000,
             worker: 1,
             port: "wan".into(),
             length: 98,
-            steps: vec![step("received", "98 bytes by wan"), step("drop", "no_route: no route")],
+            stages: vec![step("received", "98 bytes by wan"), step("drop", "no_route: no route")],
         }
     }
 
@@ -389,9 +411,17 @@ mod tests {
         let wanted = "Packet 3, 01:02:03.000004 UTC, worker 1\n  received    98 bytes by wan\n  \
                       drop        no_route: no route\n\n";
         assert_eq!(block(&packet()), wanted);
-        let TracedPacket { number, time, worker, steps, .. } = packet();
+        let TracedPacket { number, time, worker, stages, .. } = packet();
         let wanted = wanted.replacen(", ", ", later, ", 1);
-        assert_eq!(later_block(&TracedLater { number, time, worker, later: steps }), wanted);
+        assert_eq!(later_block(&TracedLater { number, time, worker, later: stages }), wanted);
+    }
+
+    #[test]
+    fn a_packet_is_an_object_with_an_object_for_each_stage() {
+        assert_eq!(
+            object(&packet()),
+            r#"{"length":98,"number":3,"port":"wan","stages":[{"length":98,"stage":"received"},{"length":98,"stage":"drop"}],"time":3723000004000,"worker":1}"#
+        );
     }
 
     #[test]

@@ -52,9 +52,10 @@ Commands:
   hitpath xfrm state  { delete | get } ID
   hitpath xfrm state  { list | flush | count }
   hitpath xfrm policy { add | update } SELECTOR dir { in | out | fwd }
-                      [ action { allow | block } ] [ priority N ] [ tmpl ... ]
+                      [ action { allow | block } ] [ priority N ] [ tmpl ... ] [ name NAME ]
   hitpath xfrm policy { delete | get } { SELECTOR | index N } dir DIR
-  hitpath xfrm policy { list | flush | count | getdefault }
+  hitpath xfrm policy { list | flush } [ SELECTOR ] [ dir DIR ] [ name NAME ] ...
+  hitpath xfrm policy { count | getdefault }
   hitpath xfrm policy setdefault { in | out | fwd } { accept | block } ...
 
 Examples, one direction of a tunnel:
@@ -69,6 +70,8 @@ Beyond iproute2:
   hitpath xfrm policy add src 10.1.0.0/16 dscp ef dir out \\
       tmpl src 192.0.2.1 dst 192.0.2.2 proto esp mode tunnel reqid 2
   hitpath xfrm policy add proto tcp tcp-flags syn/syn,ack dir fwd action block
+  hitpath xfrm policy add src 10.3.0.0/16 dst 10.4.0.0/16 dir out action block name berlin
+  hitpath xfrm policy list name berlin
   hitpath -j xfrm state list                 as JSON; keys are shown to `keys` alone")]
     Xfrm = "xfrm",
 

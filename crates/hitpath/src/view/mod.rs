@@ -2,6 +2,7 @@
 
 mod cache;
 pub(crate) mod conntrack;
+mod cost;
 mod spd;
 mod table;
 
@@ -9,7 +10,7 @@ use std::fmt::Write;
 
 use api::{
     CounterView, DaemonView, DeviceStatistics, DropView, InterfaceState, LinkView, NextHopView,
-    PolicyView, PortView, Reply, Request, Selector, StateView, Step, WorkerView,
+    PolicyView, PortView, Reply, Request, Selector, Stage, StateView, WorkerView,
 };
 
 use control::render::Options;
@@ -17,8 +18,8 @@ use runtime::output;
 
 use crate::ip_options::Look;
 
-pub(crate) use spd::bound;
-pub(crate) use table::table;
+pub(crate) use spd::{bound, head, tail};
+pub(crate) use table::{Columns, LONG, table};
 
 /// Prints the answer to `request`.
 pub(crate) fn print(request: &Request, reply: &Reply, as_json: bool) -> anyhow::Result<()> {
@@ -32,9 +33,10 @@ pub(crate) fn print_with(
     as_json: bool,
     options: Options,
 ) -> anyhow::Result<()> {
-    match as_json {
-        true => output::json(&control::render::plain(reply)?),
-        false => output::text(&text(request, reply, options)),
+    match (reply, as_json) {
+        (Reply::Explained(stages), true) => output::json(&explained(stages)),
+        (_, true) => output::json(&control::render::plain(reply)?),
+        (_, false) => output::text(&text(request, reply, options)),
     }
 }
 
@@ -63,12 +65,15 @@ pub(crate) fn show(
     all: bool,
 ) -> anyhow::Result<()> {
     match reply {
-        _ if as_json => print(request, reply, true),
-        Reply::Drops(views) => output::text(&drops(views, all)),
-        Reply::Policies(views) => output::text(&policies(views)),
-        Reply::States(views) => output::text(&states(views)),
-        Reply::NextHops(views) => output::text(&next_hops(views)),
-        _ => print(request, reply, false),
+        _ if as_json => print(request, reply, true)?,
+        Reply::Drops(views) => output::text(&drops(views, all))?,
+        Reply::States(views) => output::text(&states(views))?,
+        Reply::NextHops(views) => output::text(&next_hops(views))?,
+        _ => print(request, reply, false)?,
+    }
+    match summary(reply).filter(|_| !as_json) {
+        Some(line) => output::text(&line),
+        None => Ok(()),
     }
 }
 
@@ -79,8 +84,9 @@ fn text(request: &Request, reply: &Reply, options: Options) -> String {
         Reply::Workers(views) => workers(views),
         Reply::Drops(views) => drops(views, false),
         Reply::Caches(report) => cache::caches(report),
+        Reply::Costs(report) => cost::costs(report),
         Reply::Spd(report) => spd::spd(report),
-        Reply::Steps(steps) => explanation(steps),
+        Reply::Explained(stages) => explanation(stages),
         Reply::ConnectionStatistics(counted) => conntrack::statistics(counted),
         Reply::NatPools(views) => conntrack::pools(views),
         _ => control::render::reply_with(request, reply, options),
@@ -108,9 +114,11 @@ pub(crate) fn ports(views: &[PortView]) -> String {
             port.kind.clone(),
             port.vrf.clone(),
             state(port).to_owned(),
-            match port.side {
-                api::Side::Unset => "-".to_owned(),
-                side => side.to_string(),
+            port.side.to_string(),
+            port.mtu.to_string(),
+            match port.link {
+                packet::LinkKind::Ethernet => port.mac.to_string(),
+                packet::LinkKind::Ip => "-".to_owned(),
             },
             counted.rx_packets.to_string(),
             counted.rx_bytes.to_string(),
@@ -127,6 +135,8 @@ pub(crate) fn ports(views: &[PortView]) -> String {
         "VRF",
         "STATE",
         "SIDE",
+        "MTU",
+        "MAC",
         "RX",
         "RX BYTES",
         "RX LOST",
@@ -272,50 +282,82 @@ pub(crate) fn counters(counters: &[CounterView]) -> String {
 
 /// Policies, in the order in which they are tried.
 pub(crate) fn policies(views: &[PolicyView]) -> String {
-    let row = |policy: &PolicyView| {
-        let spec = &policy.spec;
-        let any = || "any".to_owned();
-        let template = spec.template.as_ref().map_or_else(
-            || "-".to_owned(),
-            |template| {
-                format!(
-                    "{} > {} reqid {}",
-                    template.source.map_or_else(any, |a| a.to_string()),
-                    template.destination,
-                    template.reqid
-                )
-            },
-        );
-        vec![
-            spec.vrf.clone(),
-            spec.direction.to_string(),
-            policy.position.to_string(),
-            policy.index.to_string(),
-            spec.priority.to_string(),
-            spec.action.to_string(),
-            spec.selector.source.map_or_else(any, |range| range.to_string()),
-            spec.selector.destination.map_or_else(any, |range| range.to_string()),
-            upper(&spec.selector),
-            template,
-            policy.traffic.packets.to_string(),
-            policy.traffic.bytes.to_string(),
-        ]
+    table(&POLICY_HEADING, &views.iter().map(policy_row).collect::<Vec<_>>())
+}
+
+/// The columns of [`policy_row`].
+pub(crate) const POLICY_HEADING: [&str; 13] = [
+    "VRF",
+    "DIR",
+    "NO",
+    "INDEX",
+    "NAME",
+    "PRIORITY",
+    "ACTION",
+    "SOURCE",
+    "DESTINATION",
+    "UPPER",
+    "TUNNEL",
+    "PACKETS",
+    "BYTES",
+];
+
+/// A policy in a row.
+pub(crate) fn policy_row(policy: &PolicyView) -> Vec<String> {
+    let spec = &policy.spec;
+    let any = || "any".to_owned();
+    let template = spec.template.as_ref().map_or_else(
+        || "-".to_owned(),
+        |template| {
+            format!(
+                "{} > {} reqid {}",
+                template.source.map_or_else(any, |a| a.to_string()),
+                template.destination,
+                template.reqid
+            )
+        },
+    );
+    vec![
+        spec.vrf.clone(),
+        spec.direction.to_string(),
+        policy.position.to_string(),
+        policy.index.to_string(),
+        spec.name.map_or_else(|| "-".to_owned(), |name| name.to_string()),
+        spec.priority.to_string(),
+        spec.action.to_string(),
+        spec.selector.source.map_or_else(any, |range| range.to_string()),
+        spec.selector.destination.map_or_else(any, |range| range.to_string()),
+        upper(&spec.selector),
+        template,
+        policy.traffic.packets.to_string(),
+        policy.traffic.bytes.to_string(),
+    ]
+}
+
+/// The last line of a long list: how many there are; nothing of a short one.
+fn summary(reply: &Reply) -> Option<String> {
+    let (count, noun, more) = match reply {
+        Reply::Ports(views) => {
+            let up = views.iter().filter(|port| port.up).count();
+            (views.len(), "ports", format!(", {up} up"))
+        }
+        Reply::States(views) => {
+            let all = |of: fn(&StateView) -> u64| views.iter().map(of).sum::<u64>();
+            let (packets, bytes) = (all(|sa| sa.traffic.packets), all(|sa| sa.traffic.bytes));
+            let errors = all(|sa| sa.errors.packets);
+            let more = format!(": {packets} packets, {bytes} bytes, {errors} errors");
+            (views.len(), "SAs", more)
+        }
+        Reply::Routes(views) => (views.len(), "routes", String::new()),
+        Reply::Neighbours(views) => (views.len(), "neighbours", String::new()),
+        Reply::Vrfs(views) => (views.len(), "VRFs", String::new()),
+        Reply::NextHops(views) => {
+            let packets: u64 = views.iter().map(|hop| hop.packets).sum();
+            (views.len(), "next hops", format!(": {packets} packets"))
+        }
+        _ => return None,
     };
-    let heading = [
-        "VRF",
-        "DIR",
-        "NO",
-        "INDEX",
-        "PRIORITY",
-        "ACTION",
-        "SOURCE",
-        "DESTINATION",
-        "UPPER",
-        "TUNNEL",
-        "PACKETS",
-        "BYTES",
-    ];
-    table(&heading, &views.iter().map(row).collect::<Vec<_>>())
+    (count as u64 > LONG).then(|| format!("\n{count} {noun}{more}\n"))
 }
 
 /// What a selector says besides addresses, in iproute2's words.
@@ -352,6 +394,7 @@ pub(crate) fn states(views: &[StateView]) -> String {
             state.traffic.packets.to_string(),
             state.traffic.bytes.to_string(),
             state.errors.packets.to_string(),
+            state.age_seconds.map_or_else(|| "-".to_owned(), |age| age.to_string()),
         ]
     };
     let heading = [
@@ -366,17 +409,23 @@ pub(crate) fn states(views: &[StateView]) -> String {
         "PACKETS",
         "BYTES",
         "ERRORS",
+        "AGE S",
     ];
     table(&heading, &views.iter().map(row).collect::<Vec<_>>())
 }
 
-fn explanation(steps: &[Step]) -> String {
-    let width = steps.iter().map(|step| step.step.len()).max().unwrap_or_default();
-    steps.iter().fold(String::new(), |mut text, step| {
+fn explanation(stages: &[Stage]) -> String {
+    let width = stages.iter().map(|stage| stage.stage.len()).max().unwrap_or_default();
+    stages.iter().fold(String::new(), |mut text, stage| {
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{:width$}  {}", step.step, step.text);
+        let _ = writeln!(text, "{:width$}  {}", stage.stage, stage.text);
         text
     })
+}
+
+/// Stages by their members: the sentences are for people.
+fn explained(stages: &[Stage]) -> serde_json::Value {
+    stages.iter().map(Stage::as_object).collect()
 }
 
 #[cfg(test)]

@@ -2,36 +2,49 @@
 
 use std::fmt::Write;
 
-use api::{CompiledView, FamilyTrees, LookupEngine, SpdBound, SpdReport};
+use api::{CompiledView, FamilyTrees, LookupEngine, SpdBound, SpdReport, SpdView};
 
 /// For each VRF or xfrm link and direction a line about the whole, and the policies in the order in which they
 /// are tried; then how many flows the decision cache knows.
 pub(super) fn spd(report: &SpdReport) -> String {
     let mut text = String::new();
-    // Writing to a string cannot fail.
     for spd in &report.spds {
-        let _ = writeln!(
-            text,
-            "{} dir {}: {}; default {}",
-            spd.bound.owner(),
-            spd.bound.direction,
-            bound(&spd.bound),
-            spd.default
-        );
-        if let Some(trees) = &spd.compiled {
-            text.push_str(&compiled(trees));
-        }
-        if let Some(why) = &spd.not_compiled {
-            let _ = writeln!(text, "warning: not compiled as the policies are now: {why}");
-        }
-        if let Some(warning) = spd.bound.warning() {
-            let _ = writeln!(text, "warning: {warning}");
-        }
+        text.push_str(&head(spd));
         if !spd.list.is_empty() {
             text.push_str(&super::policies(&spd.list));
         }
         text.push('\n');
     }
+    text + &tail(report)
+}
+
+/// What there is to say of a database before its policies.
+pub(crate) fn head(spd: &SpdView) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "{} dir {}: {}; default {}",
+        spd.bound.owner(),
+        spd.bound.direction,
+        bound(&spd.bound),
+        spd.default
+    );
+    if let Some(trees) = &spd.compiled {
+        text.push_str(&compiled(trees));
+    }
+    if let Some(why) = &spd.not_compiled {
+        let _ = writeln!(text, "warning: not compiled as the policies are now: {why}");
+    }
+    if let Some(warning) = spd.bound.warning() {
+        let _ = writeln!(text, "warning: {warning}");
+    }
+    text
+}
+
+/// What there is to say behind all databases.
+pub(crate) fn tail(report: &SpdReport) -> String {
+    let mut text = String::new();
     if report.spds.is_empty() {
         text.push_str("no VRF or xfrm link has a policy\n\n");
     }

@@ -1,5 +1,6 @@
 //! What is written besides requests.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use api::{Difference, Refusal};
@@ -118,6 +119,20 @@ impl Audit {
             None => record,
         };
         self.write_limited("peer-refused", record.with("reason", why).with("outcome", "refused"));
+    }
+
+    /// Somebody has asked at a TCP address without the token that is needed there.
+    pub(crate) fn token_refused(
+        &self,
+        of: &'static str,
+        from: Option<SocketAddr>,
+        why: &'static str,
+    ) {
+        let record = Record::now("token-refused", Priority::Notice)
+            .with("of", of)
+            .with_some("address", from.map(|from| from.to_string()))
+            .with("reason", why);
+        self.write_limited("token-refused", record.with("outcome", "refused"));
     }
 
     /// What a client has sent is no request, or came when there was no room for it. Words of what was

@@ -28,7 +28,9 @@ _hitpath() {
         esac
         before+=("$part")
     done
-    lines=$("${words[0]/#\~/$HOME}" complete -- "${before[@]}" "$cur" 2>/dev/null) || return
+    # A key may be among them, and others see the arguments of a process; printf is none.
+    lines=$(printf '%s\0' "${before[@]}" "$cur" |
+        "${words[0]/#\~/$HOME}" complete --stdin 2>/dev/null) || return
 
     # What readline takes for the word begins behind the last `=` or `:`.
     local done=

@@ -5,7 +5,8 @@ function __hitpath_complete
     set -l last (string replace -r '^[\'"]' '' -- (commandline -ct))
     set -l program $words[1]
     set -e words[1]
-    for line in ($program complete -- $words "$last" 2>/dev/null)
+    # A key may be among them, and others see the arguments of a process; printf is none.
+    for line in (printf '%s\0' $words "$last" | $program complete --stdin 2>/dev/null)
         set -l fields (string split -m 2 \t -- $line)
         switch $fields[1]
             case w p

@@ -4,7 +4,9 @@
 _hitpath() {
     local line kind word meaning files hint ret=1
     local -a fields whole parts
-    for line in "${(@f)$(${~words[1]} complete -- "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)}"; do
+    # A key may be among them, and others see the arguments of a process; printf is none.
+    for line in "${(@f)$(printf '%s\0' "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" |
+        ${~words[1]} complete --stdin 2>/dev/null)}"; do
         fields=("${(@ps:\t:)line}")
         kind=$fields[1] word=${fields[2]//:/\\:} meaning=$fields[3]
         case $kind in
