@@ -90,6 +90,39 @@ pub(crate) const VRF: [Published; 2] = [
     published("Linux, after", "defaults", &[(0.0, 0.97), (1.0, 1.00)]),
 ];
 
+/// Speed with connections' states in the exact-match cache, as a multiple of that without, by
+/// connections: OVS-DPDK (2017), UDP both ways, 64 bytes, two threads; the sums of both sides.
+pub(crate) const CONNTRACK_GAIN: Published = published(
+    "OVS-DPDK, 2017",
+    "gain",
+    &[(1.0, 3.6), (10.0, 2.62), (100.0, 2.1), (1e3, 1.8), (1e4, 1.19), (1e5, 1.01)],
+);
+
+/// Cycles of a counter of 2.0 GHz a packet, the whole way, by connections: VPP of 2026 on a Sapphire
+/// Rapids, 64 bytes, both directions, established.
+pub(crate) const CONNTRACK: [Published; 4] = [
+    published(
+        "VPP, Sapphire Rapids",
+        "plain forwarding",
+        &[(1.0, 50.0), (1e3, 52.0), (1e4, 54.0), (1e5, 53.0), (1e6, 58.0)],
+    ),
+    published(
+        "VPP, Sapphire Rapids",
+        "ACL plugin, TCP",
+        &[(1.0, 100.0), (1e3, 102.0), (1e4, 135.0), (1e5, 205.0), (1e6, 240.0)],
+    ),
+    published(
+        "VPP, Sapphire Rapids",
+        "sessions, TCP",
+        &[(1.0, 162.0), (1e3, 169.0), (1e4, 218.0), (1e5, 362.0), (1e6, 416.0)],
+    ),
+    published(
+        "VPP, Sapphire Rapids",
+        "source NAT",
+        &[(1.0, 161.0), (1e3, 189.0), (1e4, 211.0), (1e5, 362.0), (1e6, 417.0)],
+    ),
+];
+
 /// The best of the engines compared on a Zen 3 at 2.25 GHz, in nanoseconds per lookup of distinct
 /// headers, by rules (in thousands): the set's kind, then what is known of it.
 pub(crate) const LOOKUP: [Published; 3] = [

@@ -2,6 +2,8 @@
 //! are, with the decision cache off, on and left to itself; and what a packet costs that opens a
 //! connection.
 
+mod lives;
+
 use std::sync::Arc;
 
 use anyhow::ensure;
@@ -18,11 +20,13 @@ use tables::{Publisher, RouteSpec, Tables};
 use wire::ethernet::{self, EtherType};
 use wire::{Addresses, Protocol, TcpFlags, VrfId, checksum, ipv4};
 
+use self::lives::{Life, Lives};
 use crate::context::Context;
 use crate::dut::{self, SETTLING, dropped, lookups};
 use crate::frame::{Family, Fields};
 use crate::measure::{Effort, Lookups, Meter, Sample, Series, Stopwatch};
-use crate::plot::Chart;
+use crate::plot::{Axis, Chart, Line, Scale};
+use crate::published;
 use crate::row::Row;
 use crate::target::Target;
 use crate::text;
@@ -111,9 +115,10 @@ impl Cache {
     }
 
     fn settings(self, flows: u32) -> [CacheSettings; 4] {
-        // Two flows for each connection, one of each direction.
+        // Two flows for each connection, one of each direction, and half as many places again: in a
+        // table that is full to the brim, one flow in eight finds none.
         let buckets =
-            (2 * flows).next_power_of_two().clamp(CacheSettings::DEFAULT_BUCKETS, 1 << 22);
+            (3 * flows).next_power_of_two().clamp(CacheSettings::DEFAULT_BUCKETS, 1 << 24);
         let settings = |mode, buckets| {
             let associativity = Associativity::Four;
             [CacheSettings { mode, buckets, associativity }; 4]
@@ -148,6 +153,9 @@ pub(crate) struct Options {
     /// The decision cache
     #[arg(long, value_delimiter = ',', default_value = "off,published,on,auto")]
     cache: Vec<Cache>,
+    /// One packet in ten is of a connection that begins and ends, too
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    mixed: bool,
     /// How many connections are alive while each packet opens another one; 0 leaves that out
     /// [default: 1000000, quickly 100000]
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=4_000_000))]
@@ -191,20 +199,48 @@ pub(crate) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Ro
             },
         ));
     }
+    for &connections in numbers {
+        // As in the table above; the least that others are measured by is a batch.
+        if !options.mixed || connections < BATCH as u32 {
+            continue;
+        }
+        let caches = [Cache::Off, Cache::On, Cache::Auto];
+        let mut series: Vec<Box<dyn Series>> = Vec::new();
+        for cache in caches {
+            series.push(Box::new(Lives::mixed(cache, connections)?));
+        }
+        let costs = context.measure(&format!("conntrack, mixed, {connections}"), &mut series)?;
+        rows.extend(series.iter().zip(caches).zip(costs).map(|((series, cache), cost)| {
+            let parameters = json!({
+                "flows": "mixed",
+                "protocol": "tcp",
+                "cache": cache.name(),
+                "connections": connections,
+                "frame_bytes": FRAME,
+            });
+            Row::new("conntrack", series.name(), parameters, Some(FRAME), cost)
+        }));
+    }
     let opened = options.opened.unwrap_or(if context.quick { 100_000 } else { 1_000_000 });
     if opened > 0 {
         let mut series: Vec<Box<dyn Series>> = vec![
             Box::new(Opening::new(Flows::Firewall, opened)?),
             Box::new(Opening::new(Flows::Nat, opened)?),
         ];
+        let lives = [Life::Tcp, Life::Request];
+        for life in lives {
+            series.push(Box::new(Lives::alone(life, opened)?));
+        }
         let costs = context.measure("conntrack, opening", &mut series)?;
-        rows.extend(series.iter().zip(["firewall", "nat"]).zip(costs).map(
-            |((series, flows), cost)| {
+        let kinds = [("firewall", 1), ("nat", 1)].into_iter();
+        let kinds = kinds.chain(lives.map(|life| ("firewall", life.packets().len())));
+        rows.extend(series.iter().zip(kinds).zip(costs).map(
+            |((series, (flows, packets)), cost)| {
                 let parameters = json!({
                     "flows": flows,
-                    "protocol": "udp",
                     "cache": "auto",
                     "opened": opened,
+                    "packets": packets,
                     "frame_bytes": FRAME,
                 });
                 Row::new("conntrack", series.name(), parameters, Some(FRAME), cost)
@@ -247,41 +283,132 @@ pub(crate) fn render(rows: &[&Row]) -> String {
         .iter()
         .filter_map(|row| {
             let alive = row.number("opened")?;
-            let cycles = format!("{:.0}{}", row.cost.cycles_per_packet, row.mark());
-            Some(vec![row.series.clone(), text::grouped(&alive.to_string()), cycles])
+            let packets = row.number("packets")?;
+            let each = format!("{:.0}{}", row.cost.cycles_per_packet, row.mark());
+            let whole = format!("{:.0}{}", packets * row.cost.cycles_per_packet, row.mark());
+            let (alive, packets) = (text::grouped(&alive.to_string()), packets.to_string());
+            Some(vec![row.series.clone(), alive, packets, each, whole])
         })
         .collect();
-    let tables = text::title(&title) + &text::table(&heads, &cells);
+    let mut tables = text::title(&title) + &text::table(&heads, &cells);
+    let gains: Vec<Vec<String>> = kinds(rows)
+        .into_iter()
+        .map(|(flows, protocol)| {
+            let of = |number: &f64| {
+                let gain = gain(rows, &flows, &protocol, *number);
+                gain.map_or_else(String::new, |gain| format!("{gain:.1}"))
+            };
+            let cells: Vec<String> = numbers.iter().map(of).collect();
+            [format!("{flows}, {protocol}")].into_iter().chain(cells).collect()
+        })
+        .filter(|line: &Vec<String>| line[1..].iter().any(|cell| !cell.is_empty()))
+        .collect();
+    if !gains.is_empty() {
+        let columns: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+        let mut published = published::CONNTRACK_GAIN.line(&columns, 2);
+        published.splice(..2, [published::CONNTRACK_GAIN.what.to_owned() + ", udp"]);
+        let lines: Vec<Vec<String>> = gains.into_iter().chain([published]).collect();
+        let title = "How many times as much it costs without the cache as with it";
+        tables += &(text::title(title) + &text::table(&heads, &lines));
+    }
     match opening.is_empty() {
         true => tables,
         false => {
+            let heads = ["connections", "others alive", "packets", "cycles a packet", "in all"];
             tables
-                + &text::title("Packets that open a connection each")
-                + &text::table(&["flows", "alive", "cycles"], &opening)
+                + &text::title("Connections that begin, and that begin and end")
+                + &text::table(&heads, &opening)
         }
     }
 }
 
-/// Cycles by connections, of each kind of flows and protocol.
-pub(crate) fn charts(_: &[&Row]) -> Vec<Chart> {
-    Vec::new()
+/// By connections: what a packet costs with the cache left to itself, beside VPP; and how many times
+/// as much it costs without, beside what was published.
+pub(crate) fn charts(rows: &[&Row]) -> Vec<Chart> {
+    let chart = |name: &str, title: &str, y: Axis, lines: Vec<Line>| Chart {
+        name: name.to_owned(),
+        title: title.to_owned(),
+        x: Axis::new("connections", Scale::Log),
+        y,
+        lines,
+    };
+    let is_shown = |row: &&&Row| matches!(row.text("cache").as_str(), "auto") || is_plain(row);
+    let shown: Vec<&Row> = rows.iter().filter(is_shown).copied().collect();
+    let mut cycles = Line::by_series(&shown, "connections", |row| row.cost.cycles_per_packet);
+    let gains: Vec<Line> = kinds(rows)
+        .into_iter()
+        .map(|(flows, protocol)| {
+            let gain = |number: &f64| Some((*number, gain(rows, &flows, &protocol, *number)?));
+            let points = numbers(rows).iter().filter_map(gain).collect();
+            Line::ours(format!("{flows}, {protocol}"), points)
+        })
+        .filter(|line| !line.points.is_empty())
+        .collect();
+    let mut charts = Vec::new();
+    if !cycles.is_empty() {
+        cycles.extend(published::CONNTRACK.iter().map(|other| Line::published(other, "")));
+        let y = Axis::new("cycles per packet (VPP's: of a counter of 2.0 GHz)", Scale::Linear);
+        charts.push(chart("conntrack-cycles", "Established connections, 64 bytes", y, cycles));
+    }
+    if !gains.is_empty() {
+        let published = [Line::published(&published::CONNTRACK_GAIN, "")];
+        let lines = gains.into_iter().chain(published).collect();
+        let y = Axis::new("cycles without the cache / with it", Scale::Linear);
+        charts.push(chart("conntrack-gain", "What the decision cache saves", y, lines));
+    }
+    charts
+}
+
+fn is_plain(row: &Row) -> bool {
+    row.text("flows") == Flows::Plain.name()
+}
+
+/// The kinds of flows and protocols that were measured.
+fn kinds(rows: &[&Row]) -> Vec<(String, String)> {
+    let mut kinds = Vec::new();
+    for row in rows.iter().filter(|row| !is_plain(row) && row.number("connections").is_some()) {
+        let kind = (row.text("flows"), row.text("protocol"));
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    kinds
+}
+
+fn found<'r>(
+    rows: &[&'r Row],
+    flows: &str,
+    protocol: &str,
+    cache: &str,
+    number: f64,
+) -> Option<&'r Row> {
+    let mut rows = rows.iter().copied();
+    rows.find(|row| {
+        row.text("flows") == flows
+            && row.text("protocol") == protocol
+            && row.text("cache") == cache
+            && row.number("connections") == Some(number)
+    })
+}
+
+fn cycles(rows: &[&Row], flows: &str, protocol: &str, cache: &str, number: f64) -> Option<f64> {
+    found(rows, flows, protocol, cache, number).map(|row| row.cost.cycles_per_packet)
+}
+
+/// How many times as much a packet costs without the cache as with it.
+fn gain(rows: &[&Row], flows: &str, protocol: &str, number: f64) -> Option<f64> {
+    let of = |cache| cycles(rows, flows, protocol, cache, number);
+    Some(of("off")? / of("on")?)
 }
 
 /// Never slower than without the cache, TCP near UDP, and what a hit and an opening packet may cost.
 pub(crate) fn targets(rows: &[&Row]) -> Vec<Target> {
     let cycles = |flows: &str, protocol: &str, cache: &str, number: f64| {
-        let found = rows.iter().find(|row| {
-            row.text("flows") == flows
-                && row.text("protocol") == protocol
-                && row.text("cache") == cache
-                && row.number("connections") == Some(number)
-        });
-        found.map(|row| row.cost.cycles_per_packet)
+        cycles(rows, flows, protocol, cache, number)
     };
     let mut targets = Vec::new();
     for number in numbers(rows) {
         let count = text::grouped(&number.to_string());
-        let plain = cycles("plain", "udp", "off", number);
         for protocol in ["udp", "tcp"] {
             if let (Some(off), Some(auto)) = (
                 cycles("firewall", protocol, "off", number),
@@ -291,6 +418,11 @@ pub(crate) fn targets(rows: &[&Row]) -> Vec<Target> {
                 let wanted = if number >= 1e4 { 1.3 } else { 1.0 };
                 targets.push(Target::at_least(what, off / auto, wanted));
             }
+        }
+        let mixed = |cache| cycles("mixed", "tcp", cache, number);
+        if let (Some(off), Some(auto)) = (mixed("off"), mixed("auto")) {
+            let what = format!("off to auto, mixed, {count} connections");
+            targets.push(Target::at_least(what, off / auto, 0.97));
         }
         if let (Some(udp), Some(tcp)) =
             (cycles("firewall", "udp", "auto", number), cycles("firewall", "tcp", "auto", number))
@@ -304,18 +436,34 @@ pub(crate) fn targets(rows: &[&Row]) -> Vec<Target> {
             let what = format!("eight tables to two, {count} connections");
             targets.push(Target::at_most(what, eight / two, 1.05));
         }
-        // The peers' figures are of a counter of another rate: ratios to plain forwarding compare.
-        if let (Some(plain), Some(tcp)) = (plain, cycles("firewall", "tcp", "auto", number)) {
+        // The peers' figures are of a counter of 2.0 GHz.
+        let units = |row: &Row| row.cost.ns_per_packet * 2.0;
+        let tcp = found(rows, "firewall", "tcp", "auto", number).map(units);
+        if let Some(tcp) = tcp {
             let wanted = match number as u64 {
-                0..=1 => 80.0 / 50.0,
-                2..=1000 => 85.0 / 52.0,
-                1001..=10_000 => 100.0 / 54.0,
-                10_001..=100_000 => 150.0 / 53.0,
-                _ => 170.0 / 58.0,
+                0..=1 => 80.0,
+                2..=1000 => 85.0,
+                1001..=10_000 => 100.0,
+                10_001..=100_000 => 150.0,
+                _ => 170.0,
             };
-            let what = format!("TCP to plain forwarding, {count} connections");
-            targets.push(Target::at_most(what, tcp / plain, wanted));
+            let what = format!("TCP, cycles of 2.0 GHz, {count} connections");
+            targets.push(Target::at_most(what, tcp, wanted));
+            if let Some(nat) = found(rows, "nat", "tcp", "auto", number).map(units) {
+                let what = format!("NAT, more than TCP, {count} connections");
+                targets.push(Target::at_most(what, nat - tcp, 20.0));
+            }
         }
+    }
+    // A packet that opens a connection, and whole connections, of 2.0 GHz as above.
+    let wanted = [("opening, firewall", 900.0), ("opening, nat", 900.0)].into_iter();
+    let lives = [(Life::Tcp, 3500.0), (Life::Request, 1200.0)];
+    let lives = lives.map(|(life, wanted)| (format!("{}, firewall", life.name()), wanted));
+    let wanted = wanted.map(|(name, wanted)| (name.to_owned(), wanted)).chain(lives);
+    for (name, wanted) in wanted {
+        let row = rows.iter().find(|row| row.series == name);
+        let cost = row.and_then(|row| Some(row.number("packets")? * row.cost.ns_per_packet * 2.0));
+        targets.extend(cost.map(|cost| Target::at_most(format!("{name}, in all"), cost, wanted)));
     }
     targets
 }
@@ -368,13 +516,13 @@ fn list(flows: Flows) -> Vec<Flow> {
     };
     let ct = |commit, table, nat| {
         let (force, zone, exec, alg) = (false, Zone::Vrf, Vec::new(), None);
-        Action::Ct(Box::new(Ct { commit, force, zone, table, nat, exec, alg }))
+        Action::Ct(Box::new(Ct { commit, force, zone, table, nat, exec, alg, limit: None }))
     };
     let (first, last) = if flows == Flows::Tables { (6, 7) } else { (0, 1) };
     let nat = flows == Flows::Nat;
     let translate = nat.then(NatSpec::default);
     let new_nat = nat.then(|| NatSpec {
-        new: Some(NatNew {
+        new: Some(Arc::new(NatNew {
             end: NatEnd::Source,
             addresses: "203.0.113.0-203.0.113.127".parse().ok(),
             ports: None,
@@ -382,7 +530,7 @@ fn list(flows: Flows) -> Vec<Flow> {
             persistent: false,
             endpoint_independent: false,
             blocks: None,
-        }),
+        })),
         twice: false,
     });
     let to = |port| match flows {
@@ -423,7 +571,8 @@ impl Sender {
         Self { carried, bytes: [0; FRAME], ends: vec![Ends::default(); connections as usize] }
     }
 
-    /// The frame of connection `number` that the one or the other side sends.
+    /// The frame of connection `number` that the one or the other side sends. As many connections as
+    /// it was made for are remembered, the latest.
     fn frame(&mut self, number: u64, is_answer: bool, flags: TcpFlags, data: usize) -> &[u8] {
         let fields = Fields::of(Family::V4, number);
         let (std::net::IpAddr::V4(inside), std::net::IpAddr::V4(outside)) =
@@ -431,11 +580,14 @@ impl Sender {
         else {
             return &[];
         };
-        let ends = self.ends.get_mut(number as usize);
-        let ends = match ends {
+        let place = number.checked_rem(self.ends.len() as u64).unwrap_or(0);
+        let ends = match self.ends.get_mut(place as usize) {
             Some(ends) => ends,
             None => &mut Ends::default(),
         };
+        if flags == TcpFlags::SYN && !is_answer {
+            ends.next = [0; 2];
+        }
         let (mut source, mut destination) = (inside.octets(), outside.octets());
         let mut ports = [fields.source_port.to_be_bytes(), fields.destination_port.to_be_bytes()];
         if is_answer {
@@ -707,12 +859,18 @@ mod tests {
             protocols: vec![Carried::Udp, Carried::Tcp],
             connections: vec![1, 600],
             cache: vec![Cache::Off, Cache::Published, Cache::On, Cache::Auto],
+            mixed: true,
             opened: Some(1000),
         };
         let rows = run(&Context::tiny(), &options).unwrap();
-        assert_eq!(rows.len(), 2 * (1 + 4 * 2 * 4) + 2);
+        assert_eq!(rows.len(), 2 * (1 + 4 * 2 * 4) + 3 + 4);
         let all: Vec<&Row> = rows.iter().collect();
         assert!(render(&all).contains("nat, tcp, cache auto"));
+        assert!(render(&all).contains("OVS-DPDK, 2017, udp"));
+        assert_eq!(
+            charts(&all).iter().map(|chart| chart.lines.len()).collect::<Vec<_>>(),
+            [14, 10]
+        );
         assert!(!targets(&all).is_empty());
     }
 }

@@ -229,6 +229,7 @@ fn request(spec: &PolicySpec) -> api::PolicySpec {
         priority: spec.priority,
         action: PolicyAction::Bypass,
         template: None,
+        name: None,
     }
 }
 
