@@ -14,6 +14,10 @@ from harness.needs import need, need_namespaces, need_tun
 from harness.netns import Topology, remove_leftovers
 
 
+notes_of_others = []
+"""Notes of the processes that ran tests for this one."""
+
+
 def pytest_configure(config):
     """A run that is told to end cleans up like one that is interrupted."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -26,9 +30,26 @@ def pytest_runtest_setup(item):
         pytest.skip(f"{guest_kernel.Guest.lost}: see the first failure")
 
 
+def notes():
+    """How the guest was run and what was asked for twice, as sentences."""
+    return ([guest_kernel.Guest.how] if guest_kernel.Guest.how else []) + transfers.sent_again
+
+
+def pytest_sessionfinish(session):
+    """A process of several hands its notes to the one that prints the summary."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["notes"] = notes()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Takes the notes of one process of several. One that crashed has none."""
+    notes_of_others.extend(getattr(node, "workeroutput", {}).get("notes", []))
+
+
 def pytest_terminal_summary(terminalreporter):
-    """Says how the guest was run and what was asked for twice, for the summary of ./test."""
-    for line in ([guest_kernel.Guest.how] if guest_kernel.Guest.how else []) + transfers.sent_again:
+    """Says the notes, for the summary of ./test."""
+    for line in notes() + notes_of_others:
         terminalreporter.write_line(f"NOTE {line}")
 
 

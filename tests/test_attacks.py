@@ -10,7 +10,7 @@ from scapy.layers.inet import ICMP, IP, TCP, UDP
 
 from harness.wires import HEAD, Talk, Wires
 
-pytestmark = pytest.mark.namespaces
+pytestmark = [pytest.mark.namespaces, pytest.mark.alone]
 
 LEFT, RIGHT = "10.1.0.2", "10.2.0.2"
 SIZE = 1024

@@ -10,43 +10,13 @@ import time
 
 import pytest
 
+from harness.audit import parts, records, wait_for
 from harness.gateway import Gateway, Here
 from harness.netns import run
 from harness.site import site
 
 KEY = "0x1c0cf2bb72ce67ba245b593076dfb27a"
 SA = "xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi {spi} mode tunnel reqid 1 enc cbc(aes) {key} auth sha1 {key}"
-PART = re.compile(r'([a-z-]+)=("(?:[^"\\]|\\.)*"|[A-Za-z0-9-]+)(?: |$)')
-
-
-def parts(line):
-    """The parts of a record, after the strict grammar that docs/audit.md has."""
-    time_, word, rest = line.split(" ", 2)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", time_) and word == "hitpath-audit", line
-    found, at = {}, 0
-    while at < len(rest):
-        match = PART.match(rest, at)
-        assert match, f"at {at}: {rest}"
-        name, value = match.groups()
-        assert name not in found, line
-        found[name] = json.loads(value) if value.startswith('"') else int(value) if value.isdigit() else value
-        at = match.end()
-    return found
-
-
-def records(path, **wanted):
-    """The records of a file in which these parts are so."""
-    lines = path.read_text().splitlines()
-    return [record for record in map(parts, lines) if all(record.get(name) == wanted[name] for name in wanted)]
-
-
-def wait_for(path, count=1, **wanted):
-    """Waits until there are so many of these records. Returns them."""
-    end = time.monotonic() + 10
-    while len(found := records(path, **wanted)) < count:
-        assert time.monotonic() < end, f"{wanted}: {found}\n{path.read_text()[-4000:]}"
-        time.sleep(0.05)
-    return found
 
 
 def audited(path, base=None):
@@ -97,7 +67,7 @@ def test_no_key_is_in_it_and_who_asks_for_keys_is(gateway):
     assert "spi 0x00000100" in first["sa"] and "instead-of" not in first
     assert second["instead-of"] == "0x00000100"
     assert records(gateway.path, event="keys-shown", outcome="done")
-    (flush,) = records(gateway.path, command="xfrm state flush vrf main")
+    (flush,) = wait_for(gateway.path, command="xfrm state flush vrf main")
     assert flush["count"] == 2
 
 

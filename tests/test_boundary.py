@@ -70,7 +70,7 @@ def test_a_gateway_without_policies_forwards_nothing(between):
     assert (vrf["ipsec"], vrf["closed"]) == ("required", True)
     told = gateway.run("-j", "explain", "icmp 10.1.0.2 > 10.2.0.2 in left", check=False)
     steps = json.loads(told.stdout)
-    assert any("nothing crosses its boundary" in step["text"] for step in steps)
+    assert any(step["stage"] == "policy" and step["closed"] for step in steps)
     # It answers for itself.
     hosts[0].ping("10.1.0.1", count=1)
     # A reload that fails opens nothing, and neither does one whose file says nothing.
@@ -98,7 +98,7 @@ def test_sides_are_asked_for_shown_and_followed(between):
         "right": "protected",
     }
     steps = gateway.json("explain", "icmp 10.1.0.2 > 10.2.0.2 in left")
-    assert [step["step"] for step in steps].count("side") == 2
+    assert [step["stage"] for step in steps].count("side") == 2
     assert said(gateway, "protected: left, right")
     # The source is inside, and comes by a port that is not.
     gateway.run("link", "set", "left", "side", "unset")

@@ -129,6 +129,21 @@ def test_words_complete_in_real_shells(kind, gateway, program):
         assert got == becomes, f"{kind}: {typed!r} became {got!r}"
 
 
+@pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
+def test_no_key_is_among_the_arguments_of_a_process(kind, gateway, program, tmp_path):
+    need(shutil.which(kind), f"needs {kind}")
+    real, seen = (program / "hitpath").resolve(), tmp_path / "arguments"
+    (program / "hitpath").unlink()
+    (program / "hitpath").write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {seen}\nexec {real} "$@"\n')
+    (program / "hitpath").chmod(0o755)
+    shell = Shell(kind, program, gateway.socket)
+    line = "hitpath xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 9 enc aes"
+    for key in ("0x000102030405060708090a0b0c0d0e0f", "an-open-sesame"):
+        assert shell.complete(f"{line} {key} replay-w") == f"{line} {key} replay-window"
+        assert seen.read_text().count("complete --stdin") >= 1
+        assert key not in seen.read_text()
+
+
 def test_names_come_from_the_daemon_and_are_not_waited_for(gateway):
     assert lines(gateway, "link", "set", "dev", "") == ["lan-of-mine", "wan"]
     assert "10" in lines(gateway, "route", "show", "table", "")
@@ -145,6 +160,13 @@ def test_names_come_from_the_daemon_and_are_not_waited_for(gateway):
         assert time.monotonic() - begun < 3
     finally:
         os.kill(gateway.process.pid, 18)
+
+
+def test_names_of_policies_and_handles_come_from_the_daemon(gateway):
+    gateway.run(*"xfrm policy add src 10.1.0.0/16 dst 10.2.0.0/16 dir out action block name berlin-1".split())
+    gateway.run(*"qdisc add dev wan root handle 7: tbf rate 1gbit burst 64kb latency 50ms".split())
+    assert lines(gateway, "xfrm", "policy", "list", "name", "") == ["berlin-1"]
+    assert lines(gateway, "qdisc", "add", "dev", "wan", "parent", "") == ["7:"]
 
 
 def test_without_a_daemon_words_complete_and_nothing_is_said(tmp_path):

@@ -208,6 +208,53 @@ def test_a_reload_is_whole_or_nothing_and_prints_the_difference(alone):
     assert alone.json("show", "policies") == []
 
 
+def vrfs(*tables):
+    """VRFs by name and table, each with a route of its own that a rule could lead to."""
+    return "".join(
+        f'\n[[vrf]]\nname = "{name}"\ntable = {table}\n\n[[route]]\nto = "10.{at}.0.0/16"\nkind = "blackhole"\nvrf = "{name}"\n'
+        for name, table, at in tables
+    )
+
+
+def test_a_reload_swaps_tables_and_check_says_who_knows_more(alone):
+    text = site(live=True).render(alone.socket)
+    alone.write(text + vrfs(("red", 10, 1), ("blue", 20, 2)))
+    alone.run("reload")
+    alone.write(text + vrfs(("red", 20, 1), ("green", 10, 3)))
+    told = alone.run("reload", "--dry-run").stdout
+    assert told == alone.run("reload").stdout and "~ vrf red: table 10 -> 20" in told, told
+    shown = {table: alone.run("route", "show", "table", str(table)).stdout.split()[1] for table in (10, 20)}
+    assert shown == {10: "10.3.0.0/16", 20: "10.1.0.0/16"}
+    # What a command has added stands in the way, which the file alone does not show.
+    alone.run("vrf", "add", "mine", "table", "30")
+    alone.write(text + vrfs(("red", 30, 1), ("green", 10, 3)))
+    checked = alone.run("check", alone.config_path).stdout
+    assert ": right, " in checked and "`hitpath reload --dry-run` tells" in checked, checked
+    assert alone.json("check", alone.config_path)["running"] == [str(alone.config_path)]
+    for words in (["reload", "--dry-run"], ["reload"]):
+        refused = alone.run(*words, check=False)
+        assert refused.returncode == 1 and "table 30 is that of VRF 'mine'" in refused.stderr, refused
+    assert alone.run("route", "show", "table", "20").stdout.split()[1] == "10.1.0.0/16"
+
+
+def test_what_no_file_can_say_is_left_out_of_what_is_saved(alone, tmp_path):
+    for line in (
+        "link add red type vrf table 10",
+        "rule add from 10.0.0.0/8 lookup red priority 7",
+        "rule add from 10.4.0.0/16 lookup 77 priority 8",
+        "link del red",
+    ):
+        alone.run(*line.split())
+    assert alone.run("rule", "show", "priority", "7").stdout == "7:\tfrom 10.0.0.0/8 lookup red [detached]\n"
+    file = tmp_path / "saved.toml"
+    done = alone.run("save", file)
+    assert done.returncode == 0 and "left out: rule priority 7" in done.stderr and "red" in done.stderr, done
+    lines = file.read_text().splitlines()
+    assert any(line.startswith("# left out: rule priority 7 ") for line in lines), lines
+    assert lines.count("[[rule]]") == 1 and "priority = 8" in lines
+    run([binary(), "check", file])
+
+
 def test_a_reload_under_traffic_loses_nothing(topology, tmp_path):
     gw = topology.namespace("gw")
     hosts = []

@@ -108,8 +108,10 @@ def test_marks_join_filters_and_explain_names_the_rules(hosts):
     packet = f"icmp {LEFT[4][1]} > {RIGHT[4][1]} dscp ef in left"
     # It would be dropped, which is a failure.
     steps = json.loads(gateway.run("explain", packet, "-j", check=False).stdout)
-    told = [step["text"] for step in steps if step["step"] == "filter"]
-    assert told == ["left ingress: pref 7, pass, mark 0x1/0xf", "right egress: pref 9, drop, log"]
+    told = [step for step in steps if step["stage"] == "filter"]
+    marks = {"stage": "filter", "port": "left", "hook": "ingress", "preference": 7, "action": "pass", "log": False}
+    drops = {"stage": "filter", "port": "right", "hook": "egress", "preference": 9, "action": "drop", "log": True}
+    assert told == [marks | {"mark": "0x1/0xf"}, drops]
     gateway.wait_for_drops("filter_egress", sent)
     line = f"filter dev right egress pref 9 drop: icmp {LEFT[4][1]} > {RIGHT[4][1]} type 8 code 0 in left vrf main, 84 bytes"
     lines = gateway.log().count(line)

@@ -205,6 +205,44 @@ def test_connections_that_a_reload_does_not_allow_fall(hosts):
             process.communicate()
 
 
+def test_a_zone_has_limits(hosts):
+    """Also of connections that were there before, and they stay."""
+    left, server, right, gateway, config = hosts
+
+    def open_one(host, port):
+        # From ports of their own, so that each is a connection; nobody answers.
+        code = (
+            "import socket\n"
+            "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+            f"s.bind(('', {port})); s.sendto(b'x', ('{RIGHT[4][1]}', 9000))\n"
+        )
+        host.run("/usr/bin/python3", "-c", code)
+
+    def counted():
+        return gateway.json("firewall")["connections"]
+
+    for port in (5001, 5002):
+        open_one(left, port)
+    limits = 'ports = ["left", "server"]\nmax-connections = 4\nmax-connections-per-source = 3\n'
+    reload(gateway, config, firewall=FIREWALL.replace('ports = ["left", "server"]\n', limits))
+    assert counted() == [2, 0]
+    open_one(left, 5003)
+    assert counted() == [3, 0]
+    open_one(left, 5004)
+    gateway.wait_for_drops("connection_limit", 1)
+    # What is there goes on.
+    open_one(left, 5001)
+    open_one(server, 5001)
+    open_one(server, 5002)
+    gateway.wait_for_drops("connection_limit", 2)
+    assert counted() == [4, 0]
+    assert "max-connections 4 max-connections-per-source 3 (4 connections" in gateway.run("firewall").stdout
+    gateway.run("conntrack", "-D", "-p", "udp", "-s", LEFT[4][1])
+    assert counted() == [1, 0]
+    open_one(left, 5004)
+    assert counted() == [2, 0]
+
+
 def test_commands_replace_it_and_it_survives_a_crash(hosts, tmp_path):
     left, _, right, gateway, config = hosts
     file = tmp_path / "fw.toml"

@@ -91,7 +91,10 @@ def of_hitpath(folder, said, default):
     for name, (source, destination, where) in PACKETS.items():
         packet = f"udp {source}:7000 > {destination}:7000 {where}"
         done = run([binary(), "explain", "-j", "--config", path, packet], check=False)
-        fates[name] = json.loads(done.stdout)[-1]["text"]
+        outcome = json.loads(done.stdout)[-1]
+        # Nobody listens there but where the kernel's test does.
+        is_taken = outcome.get("reason") == "local_no_listener"
+        fates[name] = "delivered" if is_taken else outcome["fate"]
     return fates
 
 
@@ -153,7 +156,20 @@ class Linux:
         self.guest.batch([["addr", "flush", "dev", "vec1"], ["link", "set", "vec1", "down"]])
 
     def fates(self, said, default):
-        """What becomes of each packet with these policies."""
+        """What becomes of each packet with these policies.
+
+        A guest on a busy machine may lose a frame: if a question was lost, packets may have been too, and all is asked
+        again.
+        """
+        for _ in range(3):
+            fates = self.fates_once(said, default)
+            if fates:
+                return fates
+            self.guest.run("sh", "-c", ": > /run/got")
+        raise AssertionError(f"the guest does not answer with {said}, {default}")
+
+    def fates_once(self, said, default):
+        """Those fates; returns None if the guest did not answer a question."""
         lines = [["xfrm", "policy", "flush"]]
         for direction, action in zip(DIRECTIONS, said):
             if not action:
@@ -171,10 +187,15 @@ class Linux:
             if name != "sent":
                 self.inject(name)
         seen = self.frames_until_answered()
+        if seen is None:
+            return None
         # The shell says so if it may not send.
         sent = f"cat /run/got; : > /run/got; printf sent > /dev/udp/{FAR}/7000"
         got = self.guest.run("bash", "-c", sent, check=False).stdout.split()
-        seen += self.frames_until_answered()
+        more = self.frames_until_answered()
+        if more is None:
+            return None
+        seen += more
         fates = {}
         for name in PACKETS:
             leaving = [frame for frame in seen if frame.find(name.encode(), 34) > 0]
@@ -197,7 +218,10 @@ class Linux:
         self.sockets[interface].send(bytes(frame))
 
     def frames_until_answered(self):
-        """IPv4 frames that the guest sends until it has answered a question on each interface."""
+        """IPv4 frames that the guest sends until it has answered a question on each interface.
+
+        Returns None if it does not answer within 5 s.
+        """
         for interface, (mine, its) in {"vec0": (PEER, US), "vec1": (NEAR, OWN)}.items():
             question = ARP(op=1, hwsrc=STATION, psrc=mine, pdst=its)
             self.sockets[interface].send(bytes(Ether(src=STATION, dst="ff:ff:ff:ff:ff:ff") / question))
@@ -206,7 +230,8 @@ class Linux:
             for interface, socket in self.sockets.items():
                 frames += self.drain(interface, socket, waiting)
             time.sleep(0.005)
-        assert not waiting, f"the guest does not answer on {waiting}"
+        if waiting:
+            return None
         # What it was about to send then.
         time.sleep(0.03)
         for interface, socket in self.sockets.items():

@@ -286,16 +286,15 @@ class Hitpath:
         if packet.mark:
             self.gateway.run("filter", "delete", "dev", packet.port, "ingress")
         steps = json.loads(done.stdout)
-        told = {step["step"]: step["text"] for step in steps}
-        if told["outcome"] == "delivered":
+        # The last one of each, if one route leads on to the next.
+        told = {step["stage"]: step for step in steps}
+        outcome = told["outcome"]
+        if outcome["fate"] == "answered" or outcome.get("reason", "").startswith("local_"):
             return ("delivered",)
-        if told["outcome"] == "dropped":
-            reason = re.match(r"drop, (\w+)", told["verdict"])[1]
-            return (self.REASONS[reason],)
-        assert told["outcome"].startswith("sent"), told
-        # The last one, if one route leads on to the next.
-        way = re.search(r"(?:via (\S+) on|on the link of) (\S+)$", told["route"])
-        return ("sent", way[1], way[2])
+        if outcome["fate"] == "dropped":
+            return (self.REASONS[outcome["reason"]],)
+        assert outcome["fate"].startswith("sent"), told
+        return ("sent", told["route"].get("via"), told["route"]["port"])
 
 
 def undo(lines):

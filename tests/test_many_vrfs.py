@@ -16,7 +16,7 @@ from test_namespaces import LEFT, RIGHT
 from test_vlans import switch, trunk  # noqa: F401
 from test_vrfs import memory
 
-pytestmark = pytest.mark.namespaces
+pytestmark = [pytest.mark.namespaces, pytest.mark.alone]
 
 MANY = int(os.environ.get("HITPATH_MANY_VRFS", "400"))
 

@@ -10,8 +10,8 @@ import pytest
 
 from harness import metrics
 from harness.gateway import Gateway, Here, binary
+from harness.hosted import hosted
 from harness.netns import run
-from harness.site import site
 
 PORT = 9464
 TOKEN = "a-token-of-sufficient-length"
@@ -20,42 +20,31 @@ LINES = f"""\
 xfrm state add src 192.168.11.2 dst 192.168.11.1 spi 1 proto esp mode tunnel reqid 1 auth sha1 {KEY} enc cbc(aes) {KEY}
 xfrm state add dst 192.168.11.2 src 192.168.11.1 spi 2 proto esp mode tunnel reqid 1 auth sha1 {KEY} enc cbc(aes) {KEY}
 xfrm policy add src 192.168.13.0/24 dst 192.168.12.0/24 dir out tmpl dst 192.168.11.1 proto esp mode tunnel reqid 1
-xfrm policy add src 192.168.99.0/24 dst 192.168.13.0/24 dir in action allow
+xfrm policy add src 192.168.99.0/24 dst 192.168.13.0/24 dir in action allow name from-99
+filter add dev lan ingress pref 10 ip_proto udp dst_port 53 action pass
+filter add vrf main egress pref 20 protocol ip src_ip 192.168.13.0/24 action drop
 qdisc add dev wan root tbf rate 100mbit burst 32k latency 50ms
 vrf add blue
 """
-
-
-def configured(**keys):
-    """The configuration of a gateway with two ports, and `[metrics]`."""
-    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
-    return lambda gateway: f"{site(live=True).render(gateway)}\n[metrics]\n{lines}"
 
 
 @pytest.fixture
 def gateway_with(topology, tmp_path):
     """Makes a gateway between two hosts that say what they are told to, with these keys of `[metrics]`."""
 
-    def make(**keys):
-        gw, lan = topology.namespace("gw"), topology.namespace("lan")
-        topology.link(gw, "lan", lan, "eth0")
-        topology.link(gw, "wan", topology.namespace("wan"), "eth0")
-        for label in ("lan", "wan"):
-            gw.silence(label)
-        lan.ip("addr", "add", "192.168.13.5/24", "dev", "eth0")
-        lan.ip("route", "add", "default", "via", "192.168.13.1")
-        gateway = Gateway(gw, "", tmp_path)
-        gateway.write(configured(**keys)(gateway.socket))
-        return gateway, gw, lan
+    return lambda **keys: hosted(topology, tmp_path, metrics=keys)
 
-    return make
+
+def selector(said):
+    """A selector as `hitpath xfrm policy` takes it."""
+    return f"src {said['source']} dst {said['destination']}"
 
 
 def expected(gateway):
     """What the metrics should be, by `show`."""
     values = {}
 
-    def is_(name, value, **labels):
+    def is_(name, value, /, **labels):
         values[name, tuple(sorted((label, str(text)) for label, text in labels.items()))] = float(value)
 
     for drop in gateway.json("show", "drops"):
@@ -95,7 +84,17 @@ def expected(gateway):
         is_("hitpath_sa_sent_sequence_number", sa["sent_sequence"], **of)
     for policy in gateway.json("show", "policies"):
         of = {name: policy[name] for name in ("vrf", "direction", "action", "index")}
-        is_("hitpath_policy_packets_total", policy["packets"], if_id=policy.get("if_id", 0), **of)
+        of |= {"if_id": policy.get("if_id", 0), "name": policy.get("name", ""), "selector": selector(policy["selector"])}
+        is_("hitpath_policy_packets_total", policy["packets"], **of)
+        is_("hitpath_policy_bytes_total", policy["bytes"], **of)
+    for rule in gateway.json("filter", "show"):
+        place = {"dev": "", "vrf": "", "hook": rule["hook"]} | rule["target"]
+        counted = next(action["stats"] for action in rule["options"]["actions"] if "stats" in action)
+        for name, value in (("", counted["packets"]), ("dropped_", counted["drops"])):
+            is_(f"hitpath_filter_{name}packets_total", value, protocol=rule["protocol"], pref=rule["pref"], **place)
+    for flow in gateway.json("flow", "show"):
+        of = {"vrf": flow["vrf"], "table": flow["table"], "priority": flow["priority"], "match": flow["matches"]}
+        is_("hitpath_flow_packets_total", flow["n_packets"], cookie=f"{flow['cookie']:#x}", **of)
     for vrf in gateway.json("show", "vrfs"):
         is_("hitpath_vrf_routes", vrf["routes"], vrf=vrf["name"])
         is_("hitpath_vrf_policies", vrf["policies"], vrf=vrf["name"])
@@ -107,10 +106,37 @@ def expected(gateway):
         if qdisc["kind"] == "tbf":
             of = {"dev": qdisc["dev"], "handle": qdisc["handle"], "parent": "", "kind": "tbf"}
             is_("hitpath_qdisc_packets_total", qdisc["packets"], **of)
+    firewall = gateway.json("firewall", "show")
+    # There may be none.
+    policies = zip(firewall["spec"]["policies"], firewall["policies"]) if "spec" in firewall else []
+    for at, (policy, counts) in enumerate(policies):
+        zones = {"from": " ".join(policy["from"]), "to": " ".join(policy["to"]), "number": at + 1}
+        for number, counted in enumerate(counts):
+            is_rule = number < len(policy.get("rules", []))
+            of = zones | ({"kind": "rule", "rule": number + 1} if is_rule else {"kind": "rest", "rule": ""})
+            is_("hitpath_firewall_packets_total", counted["packets"], **of)
+            is_("hitpath_firewall_bytes_total", counted["bytes"], **of)
+    for kind in ("unnamed", "invalid") if "spec" in firewall else ():
+        empty = {"number": "", "rule": "", "from": "", "to": ""}
+        is_("hitpath_firewall_packets_total", firewall[kind]["packets"], kind=kind, **empty)
     counted = gateway.json("show", "connections")
     is_("hitpath_connections", counted["connections"])
     is_("hitpath_connections_made_total", counted["made"])
     return values
+
+
+def agreed(gateway):
+    """The values of `show` and all of the metrics. ARP and neighbour discovery may still count meanwhile, so a moment is
+    waited for that is the same for both."""
+    end = time.monotonic() + 30
+    while True:
+        wanted = expected(gateway)
+        values = metrics.samples(metrics.ask(gateway.socket))
+        different = {key: (value, values.get(key)) for key, value in wanted.items() if values.get(key) != value}
+        if not different:
+            return wanted, values
+        assert time.monotonic() < end, f"(show, metrics): {different}"
+        time.sleep(1.1)
 
 
 def test_values_are_those_that_show_prints(gateway_with):
@@ -122,19 +148,60 @@ def test_values_are_those_that_show_prints(gateway_with):
         # Nobody answers there; each way of dropping is counted all the same.
         lan.run("ping", "-c", "2", "-i", "0.2", "-W", "1", "192.168.12.7", check=False)
         lan.run("ping", "-c", "2", "-i", "0.2", "-W", "1", "203.0.113.9", check=False)
-        # ARP and neighbour discovery may still count meanwhile, so a moment is waited for that is the same for both.
-        end = time.monotonic() + 30
-        while True:
-            wanted = expected(gateway)
-            values = metrics.samples(metrics.ask(gateway.socket))
-            different = {key: (value, values.get(key)) for key, value in wanted.items() if values.get(key) != value}
-            if not different:
-                break
-            assert time.monotonic() < end, f"(show, metrics): {different}"
-            time.sleep(1.1)
+        wanted, values = agreed(gateway)
         assert metrics.of(values, "hitpath_port_receive_packets_total", port="lan") >= 3
         assert metrics.of(values, "hitpath_objects", kind="sa") == 2
         assert len(wanted) > 150
+        # A name and a selector tell policies apart.
+        (named,) = [policy for policy in gateway.json("show", "policies") if "name" in policy]
+        of = {"selector": "src 192.168.99.0/24 dst 192.168.13.0/24", "name": "from-99", "index": named["index"]}
+        of |= {"vrf": "main", "if_id": 0, "direction": "in", "action": "bypass"}
+        assert metrics.of(values, "hitpath_policy_packets_total", **of) == 0
+        assert metrics.of(values, "hitpath_filter_dropped_packets_total", dev="", vrf="main", hook="egress", protocol="ip", pref=20) > 0
+
+
+FIREWALL = """
+[[firewall.zone]]
+name = "inside"
+ports = ["lan"]
+
+[[firewall.zone]]
+name = "outside"
+ports = ["wan"]
+
+[[firewall.policy]]
+from = ["inside"]
+to = ["outside"]
+rules = [{ services = ["icmp/8"], action = "accept" }, { services = ["tcp/22"], action = "drop" }]
+
+[[firewall.policy]]
+from = ["inside"]
+to = ["gateway"]
+rules = [{ services = ["ping"], action = "accept" }]
+"""
+
+
+def test_values_of_the_firewall_and_its_flows_are_those_that_show_prints(gateway_with):
+    gateway, _, lan = gateway_with()
+    gateway.write(gateway.config_path.read_text() + FIREWALL)
+    with gateway:
+        gateway.run("flow", "add", "table=0,priority=60000,udp,tp_dst=9,actions=drop")
+        lan.run("ping", "-c", "3", "-i", "0.2", "192.168.13.1")
+        lan.run("ping", "-c", "2", "-i", "0.2", "-W", "1", "192.168.11.1", check=False)
+        for port in (22, 23):
+            lan.run("timeout", "1", "bash", "-c", f"echo > /dev/tcp/192.168.11.1/{port}", check=False)
+        lan.run("bash", "-c", "for at in 1 2 3; do echo x > /dev/udp/192.168.11.1/9; done", check=False)
+        wanted, values = agreed(gateway)
+        counted = {key: value for key, value in wanted.items() if value > 0}
+
+        def at_least(most, name, **labels):
+            found = [value for (of, said), value in counted.items() if of == name and labels.items() <= dict(said).items()]
+            assert found and max(found) >= most, (name, labels, counted)
+
+        at_least(1, "hitpath_firewall_packets_total", kind="rule", number="1", rule="1")
+        at_least(1, "hitpath_firewall_packets_total", kind="rule", number="2", rule="1")
+        at_least(3, "hitpath_flow_packets_total", priority="60000")
+        assert len([key for key in wanted if key[0] == "hitpath_flow_packets_total"]) == metrics.of(values, "hitpath_objects", kind="flow")
 
 
 def test_promtool_and_its_own_page_know_every_metric(gateway_with):

@@ -151,10 +151,11 @@ def test_flows_are_shared_out_by_weight_and_move_only_with_their_next_hop(world,
         )
         for port in FLOWS[:10]:
             explained = gateway.json("explain", f"udp {near}:{port} > {far}:{TARGET} in left")
-            steps = {step["step"]: step["text"] for step in explained}
+            (taken,) = (step for step in explained if step["stage"] == "next-hop")
             label = first[port]
-            assert steps["next-hop"].startswith(f"{SIDES[label][family][1]} on {label} weight {WEIGHTS[label]}")
-            assert re.search(r"by hash [0-9a-f]{16} out of 3:", steps["next-hop"]), steps
+            assert (taken["via"], taken["port"]) == (SIDES[label][family][1], label), taken
+            assert taken["weight"] == WEIGHTS[label] and len(taken["of"]) == 3, taken
+            assert re.fullmatch(r"[0-9a-f]{16}", taken["hash"]), taken
 
         # One goes out of the route for good.
         gateway.run("route", "replace", route, *members[:14])

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from harness.clean_root import run_in_clean_root
+from harness.clean_root import boot_clean_root, run_in_clean_root
 from harness.needs import need
 from harness.netns import run
 
@@ -143,3 +143,53 @@ def test_the_unit_is_confined(packages):
     need(level, f"needs a systemd-analyze that rates a unit: {said[-300:]}")
     assert float(level[1]) < 2.0, said
     assert "Unknown key" not in said and "Failed to parse" not in said, said
+
+
+def test_the_unit_runs_with_a_port_on_an_interface(packages):
+    """All that confines the service is in force, and packets pass by a packet socket."""
+    said = boot_clean_root(
+        """
+        dpkg -i /run/shared/1.deb >/dev/null 2>&1
+        ip link set lo up
+        ip link add lan type veth peer name host
+        sysctl -qw net.ipv6.conf.lan.disable_ipv6=1
+        ip link set lan up
+        ip link set host up
+        ip addr add 192.168.13.5/24 dev host
+        cat >/etc/hitpath/gateway.toml <<FILE
+        [metrics]
+        address = "127.0.0.1:9464"
+        [[port]]
+        name = "lan"
+        kind = "af-packet"
+        interface = "lan"
+        addresses = ["192.168.13.1/24"]
+FILE
+        systemctl start hitpath || { journalctl --no-pager -u hitpath; exit 1; }
+        echo "state $(systemctl show -P ActiveState hitpath) $(systemctl show -P StatusText hitpath)"
+        pid=$(systemctl show -P MainPID hitpath)
+        grep -E '^(Uid|CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/$pid/status
+        for mount in / /var/lib/hitpath; do
+            echo "mount $mount $(awk -v at=$mount '$5 == at {said = $6} END {print substr(said, 1, 2)}' /proc/$pid/mountinfo)"
+        done
+        echo "devices $(ls /proc/$pid/root/dev | grep -c -e tun -e sda -e kmsg)"
+        ping -c 3 -i 0.2 -W 2 -I host 192.168.13.1
+        hitpath -j show drops >/dev/null
+        curl -sS http://127.0.0.1:9464/metrics | grep '^hitpath_port_receive_packets_total'
+        hitpath route add 10.9.0.0/16 via 192.168.13.5
+        systemctl reload hitpath
+        echo "audited $(journalctl --no-pager HITPATH_EVENT=change -o cat | grep -c 'route add')"
+        systemctl restart hitpath
+        hitpath route show | grep 10.9.0.0/16
+        systemctl stop hitpath
+        echo "result $(systemctl show -P Result hitpath)"
+        """,
+        packages,
+    )
+    assert "state active packets pass, by 1 worker\n" in said, said
+    assert re.search(r"^CapEff:\t0000000000003000$", said, re.M) and re.search(r"^NoNewPrivs:\t1$", said, re.M), said
+    assert re.search(r"^Seccomp:\t2$", said, re.M), said
+    assert "mount / ro\nmount /var/lib/hitpath rw\ndevices 0\n" in said, said
+    assert " 0% packet loss" in said and "hitpath_port_receive_packets_total" in said, said
+    assert "audited 1\n" in said and "10.9.0.0/16 via 192.168.13.5" in said, said
+    assert said.endswith("result success\n"), said

@@ -10,7 +10,7 @@ from harness.failure import CommandFailed
 from harness.transfers import wait_for_listener
 from test_namespaces import LEFT, RIGHT, hosts  # noqa: F401
 
-pytestmark = pytest.mark.namespaces
+pytestmark = [pytest.mark.namespaces, pytest.mark.alone]
 
 RATE = 20_000_000
 """Bits a second."""

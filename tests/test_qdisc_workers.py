@@ -7,7 +7,7 @@ import pytest
 from harness.transfers import wait_for_listener
 from test_xfrm_links import hosts_of, site  # noqa: F401
 
-pytestmark = pytest.mark.namespaces
+pytestmark = [pytest.mark.namespaces, pytest.mark.alone]
 
 WAN, RED, BLUE = 20, 12, 8
 """Mbit/s of the WAN, which everything leaves by in ESP, and of what leaves by each tenant's ports."""

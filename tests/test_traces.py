@@ -19,7 +19,7 @@ KEY = "0x" + "11" * 20
 class Trace:
     """`hitpath trace add` in the background."""
 
-    def __init__(self, gateway, *words, json=True):
+    def __init__(self, gateway, *words, json=False):
         self.gateway, began = gateway, gateway.log().count("a trace begins")
         command = [binary(), "--socket", str(gateway.socket), *(["-j"] if json else []), "trace", "add"]
         command += map(str, words)
@@ -39,7 +39,7 @@ class Trace:
         """The packets once it has ended by itself: lists of stages and texts."""
         shown, said, code = self.wait()
         assert code == 0 and "that many were wanted" in said, said
-        return [steps(json.loads(line)) for line in shown.splitlines()]
+        return [stages for _, _, stages in blocks(shown)]
 
     def stop(self):
         """Ends it as Ctrl-C does, once what was sent has come."""
@@ -48,8 +48,15 @@ class Trace:
         return self.wait()
 
 
-def steps(packet):
-    return [(step["step"], step["text"]) for step in packet["steps"]]
+def blocks(shown):
+    """What was printed of each packet: its number, whether it is what became of it later, stages and texts."""
+    found = []
+    for block in shown.strip("\n").split("\n\n") if shown.strip() else []:
+        head, *lines = block.splitlines()
+        word, number, rest = head.split(" ", 2)
+        assert word == "Packet" and number.endswith(","), head
+        found.append((int(number[:-1]), rest.startswith("later, "), [tuple(line.split(None, 1)) for line in lines]))
+    return found
 
 
 def text(packet, stage):
@@ -95,7 +102,7 @@ def test_what_invalidated_a_flow_is_named(hosts):
 def test_policies_and_icmp_errors_are_in_the_text(hosts):
     left, _, gateway = hosts
     left.ping(RIGHT[4][1], count=1)
-    trace = Trace(gateway, "icmp", "count", 1, json=False)
+    trace = Trace(gateway, "icmp", "count", 1)
     left.ping(RIGHT[4][1], count=1, check=False, timeout=3, options=("-t", "1"))
     shown, said, code = trace.wait()
     assert (said, code) == ("hitpath: 1 packets: that many were wanted\n", 0)
@@ -171,6 +178,43 @@ def test_a_tunnel_is_shown_inside_and_outside(topology, tmp_path):
         assert packet[-1][1].startswith("esp_no_sa"), packet
 
 
+def test_a_packet_is_an_object_with_the_members_of_each_stage(hosts):
+    left, right, gateway = hosts
+    left.ping(RIGHT[4][1], count=1)
+    gateway.run(*"filter add dev left ingress pref 7 ip_proto icmp action pass log".split())
+    only = ("icmp[icmptype] == icmp-echo and src", LEFT[4][1])
+    trace, shown_trace = Trace(gateway, *only, "count", 1, json=True), Trace(gateway, *only, "count", 1)
+    left.ping(RIGHT[4][1], count=1)
+    shown, said, code = trace.wait()
+    assert code == 0 and shown.count("\n") == 1, said
+    packet = json.loads(shown)
+    assert (packet["number"], packet["port"], packet["length"]) == (1, "left", 98)
+    assert all("text" not in stage for stage in packet["stages"])
+    # The same stages as for people, each with its members.
+    (told,) = shown_trace.packets()
+    assert [stage["stage"] for stage in packet["stages"]] == [stage for stage, _ in told]
+    stages = {stage["stage"]: stage for stage in packet["stages"]}
+    assert stages["received"] == {"stage": "received", "length": 98, "port": "left"}
+    assert (stages["cache"]["table"], stages["cache"]["result"], stages["cache"]["why"]) == ("ipv4-outbound", "miss", "new")
+    assert (stages["flow"]["source"], stages["flow"]["destination"]) == (LEFT[4][1], RIGHT[4][1])
+    assert (stages["filter"]["preference"], stages["filter"]["action"], stages["filter"]["log"]) == (7, "pass", True)
+    assert stages["route"]["port"] == "right" and stages["route"]["kind"] == "connected"
+    assert stages["verdict"]["verdict"] == "forward" and stages["verdict"]["limit"] == 1500
+    sent = stages["sent"]
+    assert (sent["port"], sent["protocol"], sent["destination"], sent["mac"]) == ("right", "icmp", RIGHT[4][1], right.mac("eth0"))
+    # What explain has of the same stages is the same.
+    packet = f"icmp {LEFT[4][1]} > {RIGHT[4][1]} type 8 code 0 in left"
+    explained = {stage["stage"]: stage for stage in gateway.json("explain", packet)}
+    for name in ("vrf", "route", "filter", "neighbour"):
+        assert explained[name] == stages[name], name
+
+    trace = Trace(gateway, "dst 203.0.113.9", "count", 1, json=True)
+    left.run("ping", "-c", "1", "-W", "1", "203.0.113.9", check=False)
+    (packet,) = [json.loads(line) for line in trace.wait()[0].splitlines()]
+    (drop,) = [stage for stage in packet["stages"] if stage["stage"] == "drop"]
+    assert drop["reason"] == "no_route" and drop["packets"] == 1 and drop["meaning"]
+
+
 def test_bounds_hold_and_a_killed_client_ends_its_trace(hosts):
     left, _, gateway = hosts
     none = Trace(gateway, "tcp port 9")
@@ -180,7 +224,7 @@ def test_bounds_hold_and_a_killed_client_ends_its_trace(hosts):
     assert (shown, said, code) == ("", "hitpath: 0 packets: stopped\n", 0)
     time.sleep(1.2)
     shown, said, code = slow.stop()
-    assert 10 <= len(shown.splitlines()) < 60 and "left out because of the rate" in said, said
+    assert 10 <= len(blocks(shown)) < 60 and "left out because of the rate" in said, said
     killed = Trace(gateway)
     killed.process.kill()
     killed.wait()
@@ -206,13 +250,11 @@ def later(trace):
     """The packets of a trace once it has ended by itself, and what became of those that waited, by their numbers."""
     shown, said, code = trace.wait(timeout=20)
     assert code == 0 and "that many were wanted" in said, said
-    lines = [json.loads(line) for line in shown.splitlines()]
-    packets = {line["number"]: steps(line) for line in lines if "steps" in line}
-    ends = {}
-    for line in lines:
-        if "later" in line:
-            assert line["number"] not in ends, "told of twice"
-            ends[line["number"]] = [(step["step"], step["text"]) for step in line["later"]]
+    packets, ends = {}, {}
+    for number, is_later, stages in blocks(shown):
+        found = ends if is_later else packets
+        assert number not in found, "told of twice"
+        found[number] = stages
     return packets, ends
 
 
@@ -281,7 +323,7 @@ def test_traces_are_listed_and_deleted(hosts):
     assert "running" in shown and shown.splitlines()[0].split()[:3] == ["ID", "TOLD", "COUNT"], shown
     gateway.run("trace", "del", str(row["id"]))
     shown, said, code = trace.wait()
-    assert code == 0 and "deleted by command" in said and len(shown.splitlines()) == 2, said
+    assert code == 0 and "deleted by command" in said and len(blocks(shown)) == 2, said
     assert gateway.json("trace", "show")[-1]["ended"] == "deleted by command"
     for words, code, says in [
         (["del", str(row["id"])], 1, "there is no trace"),

@@ -7,6 +7,7 @@ import tomllib
 
 import pytest
 import test_mss
+import test_taps
 from harness import transfers
 from harness.config import Config, Port, Route
 from harness.gateway import Gateway
@@ -151,6 +152,24 @@ def test_traffic_goes_through_the_tunnel_of_its_tenant(site):
 
 
 @pytest.mark.namespaces
+def test_a_tap_on_a_link_names_it(site, tmp_path):
+    hosts, (a, _) = site
+    left, far = hosts["red"][0], hosts_of(2)[0]
+    left.ping(far)
+    for place in (("port", "ipsec7"), ("vrf", "red")):
+        file = tmp_path / f"{place[0]}.pcapng"
+        tap = test_taps.Tap(a, *place, file, "icmp")
+        left.ping(far, count=2)
+        said, code = tap.stop()
+        assert code == 0, said
+        rows = test_taps.shown(file, "icmp.type", "frame.interface_name", "frame.packet_flags_direction")
+        way = [(kind, interface, int(direction, 0)) for kind, interface, direction in rows]
+        on_the_link = [("8", "ipsec7", 2), ("0", "ipsec7", 1)] * 2
+        assert [step for step in way if step[1] != "red0"] == on_the_link, way
+        assert place[0] == "vrf" or way == on_the_link
+
+
+@pytest.mark.namespaces
 def test_what_no_policy_protects_is_dropped(site):
     hosts, (a, b) = site
     left, right = hosts["red"]
@@ -167,6 +186,7 @@ def test_what_no_policy_protects_is_dropped(site):
     hosts["blue"][0].ping(far)
     explained = a.run("explain", f"icmp {hosts_of(1)[0]} > {far} in red0", check=False).stdout
     assert "leaves by ipsec7; the policies with if_id 0x7 are asked" in explained and "policy_no_match" in explained
+    assert "no policies of its own; no inbound policy asked" in explained and "IPsec does not touch" not in explained
     # One that lets pass in clear protects nothing.
     a.run(*f"xfrm policy add {policy.format('out')} action allow".split())
     lose(left, far, 2)

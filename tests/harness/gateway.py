@@ -125,10 +125,16 @@ class Gateway(Client):
 
     def wait_for_drops(self, reason, count, timeout=3):
         """Waits until so many packets were dropped for `reason`, and demands that there be no more."""
-        end = time.monotonic() + timeout
-        while (seen := self.drops().get(reason, 0)) < count and time.monotonic() < end:
-            time.sleep(0.05)
+        seen = self.wait_for_more_drops(reason, count - 1, timeout)
         assert seen == count, f"{reason}: {seen} instead of {count}; all drops: {self.drops()}"
+
+    def wait_for_more_drops(self, reason, than=0, timeout=3):
+        """Waits until more packets were dropped for `reason`: the system may answer before the gateway has looked."""
+        end = time.monotonic() + timeout
+        while (seen := self.drops().get(reason, 0)) <= than and time.monotonic() < end:
+            time.sleep(0.05)
+        assert seen > than, f"{reason}: {seen}, wanted more than {than}; all drops: {self.drops()}"
+        return seen
 
     def socket_mode(self):
         """Permission bits of the control socket."""

@@ -32,13 +32,18 @@ def samples(text):
     return values
 
 
-def of(values, name, **labels):
+def of(values, name, /, **labels):
     """The value of a sample with exactly these labels."""
     return values[name, tuple(sorted((label, str(value)) for label, value in labels.items()))]
 
 
 def promtool(*words, stdin=None):
     """Runs promtool. Fetches it before if it is not there."""
-    fetched = subprocess.run([ROOT / "tests/promtool"], capture_output=True, text=True, timeout=300)
-    need(fetched.returncode == 0, f"needs promtool: {fetched.stderr.strip()[-200:]}")
-    return run([ROOT / ".cache/promtool/promtool", *words], check=False, stdin=stdin)
+    return run([fetched("promtool"), *words], check=False, stdin=stdin)
+
+
+def fetched(program):
+    """`promtool` or `prometheus`, which are fetched if they are not there."""
+    done = subprocess.run([ROOT / "tests/promtool"], capture_output=True, text=True, timeout=300)
+    need(done.returncode == 0, f"needs {program}: {done.stderr.strip()[-200:]}")
+    return ROOT / ".cache/promtool" / program
