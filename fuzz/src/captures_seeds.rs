@@ -38,7 +38,8 @@ pub fn all() -> Vec<Seed> {
         seed("pcap-cut-in-header", damaged(1), &[&header, &frame, &frame[..7]]),
         seed("pcap-cut-in-record", damaged(1), &[&header, &frame, &frame[..30]]),
         seed("pcap-record-too-long", damaged(0), &[&header, &words(&[1, 1, 262_145, 60])]),
-        seed("pcap-linux-cooked", None, &[&pcap_header(0xa1b2_c3d4, 113), &frame]),
+        seed("pcap-802.11", None, &[&pcap_header(0xa1b2_c3d4, 127), &frame]),
+        seed("pcap-linux-cooked", good(1), &[&pcap_header(0xa1b2_c3d4, 113), &frame]),
         seed("pcapng", good(2), &[&section, &interface, &packet, &packet]),
         seed("pcapng-picoseconds", good(1), &[&section, &picoseconds, &packet]),
         seed(

@@ -35,7 +35,7 @@ pub fn all() -> Vec<Seed> {
             xfrm policy add src ::/0 dst 2001:db8::/32 proto ipv6-icmp type 128 code 0 dir in \
             action block priority 7\n\
             xfrm policy setdefault out accept\nxfrm policy getdefault\nxfrm policy show\n\
-            xfrm policy flush\n",
+            xfrm policy flush name berlin-1\n",
         ),
         seed(
             "route",
