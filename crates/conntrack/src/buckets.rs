@@ -161,14 +161,20 @@ impl Buckets {
     ) -> Option<T> {
         let (tag, [first, second]) = (tag(hash), self.pair(hash));
         packet::prefetch(second);
+        let wanted = u64::from(tag >> 24) * BYTES;
         for bucket in [first, second] {
-            for place in bucket.places_of(tag) {
-                let Some(slot) = bucket.slots.get(place) else { continue };
-                let slot = slot.load(Ordering::Acquire);
-                if (slot ^ tag) >> 24 == 0
-                    && let Some(found) = accept(Slot(slot))
-                {
-                    return Some(found);
+            for (number, word) in bucket.tags.iter().enumerate() {
+                let mut bits = zeros(word.load(Ordering::Acquire) ^ wanted);
+                while bits != 0 {
+                    let place = number * 8 + bits.trailing_zeros() as usize / 8;
+                    bits &= bits - 1;
+                    let Some(slot) = bucket.slots.get(place) else { continue };
+                    let slot = slot.load(Ordering::Acquire);
+                    if (slot ^ tag) >> 24 == 0
+                        && let Some(found) = accept(Slot(slot))
+                    {
+                        return Some(found);
+                    }
                 }
             }
             if core::ptr::eq(first, second) {

@@ -107,7 +107,8 @@ impl Connections {
                     .or_else(|| taken(1).map(|(other, way)| (other, way, false))),
             };
             let Some((other, direction, is_original)) = found else {
-                return Some(self.insert(index, new, hashes, (state, flags, own), length, now));
+                let first = (state, flags, own);
+                return Some(self.insert(index, new, (hashes, is_paired), first, length, now));
             };
             // The lock goes before another connection does, which may be in other shards.
             drop(locked);
@@ -141,23 +142,26 @@ impl Connections {
         &self,
         index: u32,
         new: &New,
-        hashes: [u64; 2],
+        (hashes, is_paired): ([u64; 2], bool),
         (state, mut flags, own): (State, Flags, Side),
         length: u32,
         now: Time,
     ) -> Result<Handle, Refused> {
         let entry = &self.entries[index as usize];
         // Packets of the original direction become this, and those of the reply direction that.
-        let become_of = [new.reply.reversed(), new.original.reversed()];
-        let before = [new.original, new.reply];
-        if become_of[0] != new.original {
+        let before = [&new.original, &new.reply];
+        let become_of = match is_paired {
+            true => [new.reply.reversed(), new.original.reversed()],
+            false => [new.original, new.reply],
+        };
+        if is_paired {
             flags = flags.with(Flags::PAIRED);
-        }
-        if become_of[0].source_end() != new.original.source_end() {
-            flags = flags.with(Flags::SNAT);
-        }
-        if become_of[0].destination_end() != new.original.destination_end() {
-            flags = flags.with(Flags::DNAT);
+            if become_of[0].source_end() != new.original.source_end() {
+                flags = flags.with(Flags::SNAT);
+            }
+            if become_of[0].destination_end() != new.original.destination_end() {
+                flags = flags.with(Flags::DNAT);
+            }
         }
         if new.master.is_some() {
             flags = flags.with(Flags::EXPECTED);
@@ -180,8 +184,8 @@ impl Connections {
             store(word::SENT, side.sent);
             store(word::WINDOW, side.window);
             store(word::ADDRESSES, become_of[at].address_words()[0]);
-            let deltas = match flags.has(Flags::PAIRED) {
-                true => crate::rewrite::deltas(&before[at], &become_of[at]),
+            let deltas = match is_paired {
+                true => crate::rewrite::deltas(before[at], &become_of[at]),
                 false => 0,
             };
             store(word::PORTS, become_of[at].port_word() | deltas);
@@ -204,7 +208,6 @@ impl Connections {
         store(cold::HELPER, u64::from(new.class) << 16 | u64::from(new.helper));
 
         // The slots lead nowhere until the entry is live, so both directions come at once.
-        let is_paired = flags.has(Flags::PAIRED);
         let directions = match is_paired {
             true => [buckets::ORIGINAL, buckets::REPLY],
             false => [buckets::ORIGINAL | buckets::REPLY, 0],

@@ -427,16 +427,14 @@ impl Extensions {
         !self.counted.is_empty()
     }
 
-    /// A number for an extension of one packet alone, which is at this position of its batch. What its
-    /// decision asks of connections is noted.
-    pub(crate) fn pass(
-        &mut self,
-        at: u8,
-        extension: &Extension,
-        change: Option<Change>,
-        copies: Vec<Copied>,
-    ) -> u32 {
+    /// Notes what the decision about the packet at this position asks of connections.
+    #[inline]
+    pub(crate) fn note_change(&mut self, at: u8, change: Option<Change>) {
         self.changes[usize::from(at)] = change;
+    }
+
+    /// A number for an extension of one packet alone.
+    pub(crate) fn pass(&mut self, extension: &Extension, copies: Vec<Copied>) -> u32 {
         let number = self.pass_by(extension);
         if !copies.is_empty() {
             self.copies.push((number, copies));

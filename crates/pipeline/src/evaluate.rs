@@ -5,7 +5,7 @@ use types::{PacketFields, RejectWith};
 
 use crate::action::{Action, Prefixes};
 use crate::ct::{Commit, Ct, Number, Track, Zone};
-use crate::field::Field;
+use crate::field::{Field, Needs};
 use crate::fields::{Fields, word};
 use crate::flow::Entry;
 use crate::matches::reads_of_field;
@@ -70,7 +70,7 @@ impl Pipeline {
             connections,
             trace,
         };
-        walk.lookup(table, None, false, false);
+        walk.lookup(table, None, Then::default());
         while walk.outcome.drop.is_none() && walk.step() {}
         walk.end();
     }
@@ -81,8 +81,15 @@ impl Pipeline {
 struct Frame<'a> {
     actions: &'a [Action],
     table: u8,
-    deepens: bool,
-    /// Whether the packet goes on, when this flow's actions are done, as the last of the forks.
+    then: Then,
+}
+
+/// What is done when a flow's actions are done.
+#[derive(Clone, Copy, Default)]
+struct Then {
+    /// So many levels end.
+    levels: u8,
+    /// Whether the packet goes on as the last of the forks.
     restores: bool,
 }
 
@@ -113,8 +120,7 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         let Some((action, rest)) = frame.actions.split_first() else {
             let done = self.frames.pop();
             if let Some(frame) = done {
-                self.levels -= usize::from(frame.deepens);
-                self.restore(frame.restores);
+                self.end_of(frame.then);
             }
             return true;
         };
@@ -128,9 +134,9 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
             Action::CtClear => self.outcome.fields.clear_ct(),
             Action::Resubmit { in_port, table: next } => {
                 let in_port = in_port.map(|port| port.0);
-                self.go(next.unwrap_or(table), table, in_port, false);
+                self.go(next.unwrap_or(table), table, in_port, Then::default());
             }
-            Action::GotoTable(next) => self.go(*next, table, None, false),
+            Action::GotoTable(next) => self.go(*next, table, None, Then::default()),
             Action::Set { field, value, mask, .. } => self.set(*field, *value, *mask),
             Action::Move { from, to } => {
                 self.outcome.reads = self.outcome.reads | reads_of_field(from.field);
@@ -146,9 +152,13 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         true
     }
 
-    /// Ends the last fork, if that `restores` the packet.
-    fn restore(&mut self, restores: bool) {
-        if restores && let Some((fields, writes)) = self.forks.last() {
+    /// Does what is to be done when a flow's actions are done.
+    #[inline(always)]
+    fn end_of(&mut self, then: Then) {
+        self.levels -= usize::from(then.levels);
+        if then.restores
+            && let Some((fields, writes)) = self.forks.last()
+        {
             (self.outcome.fields, self.outcome.writes) = (fields.clone(), *writes);
             self.forks.truncate(self.forks.len() - 1);
         }
@@ -157,6 +167,9 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
     fn set(&mut self, field: Field, value: u128, mask: u128) {
         if field.is_in(&self.outcome.fields) {
             self.outcome.writes = self.outcome.writes | reads_of_field(field);
+            if field.needs() != Needs::Nothing {
+                self.outcome.fields.change();
+            }
             field.set(&mut self.outcome.fields.words, value, mask);
         }
     }
@@ -202,8 +215,9 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
             _ if self.way_only => {}
             MOST_ENDS => self.outcome.drop = Some(DropReason::TooManyOutputs),
             _ => {
-                let (fields, writes) = (fields.clone(), self.outcome.writes);
-                self.outcome.ends.push(End { to, fields, writes });
+                let now = || Box::new((self.outcome.fields.clone(), self.outcome.writes));
+                let then = self.has_more().then(now);
+                self.outcome.ends.push(End { to, then });
             }
         }
     }
@@ -223,11 +237,15 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         self.trace.step(&Step::Tracked { table, zone, ct: &said, fields: &self.outcome.fields });
         match ct.table {
             Some(next) => {
-                self.forks.push((self.outcome.fields.clone(), self.outcome.writes));
-                if let Some((untracked, _)) = self.forks.last_mut() {
-                    untracked.clear_ct();
+                // Nobody sees it again where nothing is done behind it, as is usual.
+                let restores = self.has_more();
+                if restores {
+                    self.forks.push((self.outcome.fields.clone(), self.outcome.writes));
+                    if let Some((untracked, _)) = self.forks.last_mut() {
+                        untracked.clear_ct();
+                    }
                 }
-                self.go(next, table, None, true);
+                self.go(next, table, None, Then { levels: 0, restores });
             }
             None => self.outcome.fields.clear_ct(),
         }
@@ -275,8 +293,13 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         number.of(&self.outcome.fields)
     }
 
+    /// Whether some flow has actions that are not done yet.
+    fn has_more(&self) -> bool {
+        self.frames.iter().any(|frame| !frame.actions.is_empty())
+    }
+
     /// Goes to a table, unless that is too deep or too much.
-    fn go(&mut self, next: u8, from: u8, in_port: Option<u16>, restores: bool) {
+    fn go(&mut self, next: u8, from: u8, in_port: Option<u16>, mut then: Then) {
         // As in Open vSwitch, only what leads back can go on for ever, and counts as a level.
         let deepens = next <= from;
         if deepens && self.levels == MOST_LEVELS {
@@ -285,11 +308,12 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
             self.outcome.drop = Some(DropReason::TooManyResubmits);
         } else {
             self.resubmits += 1;
-            self.lookup(next, in_port, deepens, restores);
+            then.levels = deepens.into();
+            self.lookup(next, in_port, then);
         }
     }
 
-    fn lookup(&mut self, table: u8, in_port: Option<u16>, deepens: bool, restores: bool) {
+    fn lookup(&mut self, table: u8, in_port: Option<u16>, then: Then) {
         if self.tables.is_some_and(|tables| tables.asks_for_exit(table)) {
             let exit = self.connections.exit(&self.outcome.fields);
             self.outcome.fields.set_exit(exit);
@@ -305,12 +329,12 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         fields.words[word::PORT] = port;
         self.missed = found.is_none();
         match found {
-            None => self.restore(restores),
+            None => self.end_of(Then { levels: 0, ..then }),
             Some(entry) => {
-                self.levels += usize::from(deepens);
+                self.levels += usize::from(then.levels);
                 self.matched(entry);
                 let actions = &entry.flow.actions;
-                self.frames.push(Frame { actions, table, deepens, restores });
+                self.frames.push(Frame { actions, table, then });
             }
         }
     }

@@ -74,23 +74,45 @@ pub const ARP: u16 = 0x0806;
 pub const IPV6: u16 = 0x86dd;
 
 /// Everything that flows may match of a packet, registers included.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Fields {
     vrf: VrfId,
+    /// See [`Fields::is_as_received`].
+    is_changed: bool,
     pub(crate) words: [u32; WORDS],
 }
+
+/// By what flows match.
+impl PartialEq for Fields {
+    fn eq(&self, other: &Self) -> bool {
+        (self.vrf, self.words) == (other.vrf, other.words)
+    }
+}
+
+impl Eq for Fields {}
 
 impl Fields {
     /// Of a packet of which no more is known than its EtherType.
     pub fn new(vrf: VrfId, in_port: Option<PortId>, dl_type: u16) -> Self {
-        let mut fields = Self { vrf, words: [0; WORDS] };
+        let mut fields = Self { vrf, is_changed: false, words: [0; WORDS] };
         fields.words[word::PORT] = u32::from(dl_type) << 16;
         fields.set_in_port(in_port);
         fields
     }
 
     pub(crate) const fn from_words(vrf: VrfId, words: [u32; WORDS]) -> Self {
-        Self { vrf, words }
+        Self { vrf, is_changed: false, words }
+    }
+
+    /// Whether neither an action nor a translation has written to the packet.
+    #[inline]
+    pub const fn is_as_received(&self) -> bool {
+        !self.is_changed
+    }
+
+    /// An action writes to the packet.
+    pub(crate) const fn change(&mut self) {
+        self.is_changed = true;
     }
 
     /// Of an IP packet. One that was decrypted came by no port: see [`Fields::set_in_port`]. The
@@ -185,6 +207,7 @@ impl Fields {
             set_address(words, word::CT_DESTINATION, original.addresses.destination());
         }
         if let Some(translated) = &ct.translated {
+            self.change();
             self.set_addresses(&translated.addresses);
             if translated.role == Role::None && self.has_ports() {
                 self.set_ports(translated.source, translated.destination);

@@ -38,6 +38,15 @@ pub struct Outcome<'a> {
 }
 
 impl Outcome<'_> {
+    /// What a copy of the packet is like that is sent, and which optional fields were written by then.
+    #[inline]
+    pub fn fields_of<'o>(&'o self, end: &'o End) -> (&'o Fields, PacketFields) {
+        match &end.then {
+            None => (&self.fields, self.writes),
+            Some(then) => (&then.0, then.1),
+        }
+    }
+
     /// Of a packet of which nothing is known yet.
     pub fn new(fields: Fields) -> Self {
         Self {
@@ -60,10 +69,9 @@ impl Outcome<'_> {
 pub struct End {
     /// Where to.
     pub to: To,
-    /// What it is like.
-    pub fields: Fields,
-    /// The optional fields that were written by then.
-    pub writes: PacketFields,
+    /// What it was like, and which optional fields were written by then, if actions were left that
+    /// may have changed the packet since. See [`Outcome::fields_of`].
+    pub(crate) then: Option<Box<(Fields, PacketFields)>>,
 }
 
 /// Where a packet goes.

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use types::PacketFields;
 
 use crate::fields::{Fields, WORDS, word};
@@ -51,7 +52,14 @@ struct Group {
     flows: HashMap<Box<[u32]>, Vec<Arc<Entry>>, BuildHasherDefault<Fold>>,
     /// How many flows have each priority.
     priorities: BTreeMap<u16, usize>,
+    /// How many flows there are.
+    len: usize,
+    /// All of them by rank, if they are few: faster to compare than to look up.
+    few: ArrayVec<Arc<Entry>, FEW>,
 }
+
+/// As many flows of one mask are compared one after the other.
+const FEW: usize = 4;
 
 impl Table {
     /// How many flows there are.
@@ -160,6 +168,8 @@ impl Table {
         let flows = group.flows.entry(key(&mask, &matches.value)).or_default();
         let place = flows.partition_point(|old| old.rank() < entry.rank());
         flows.insert(place, entry.clone());
+        group.len += 1;
+        group.note_few();
         self.count(&entry.flow, |count| *count += 1);
         self.settle(at);
     }
@@ -176,6 +186,8 @@ impl Table {
         if flows.is_empty() {
             group.flows.remove(&key);
         }
+        group.len -= 1;
+        group.note_few();
         if let Some(count) = group.priorities.get_mut(&entry.flow.priority) {
             *count -= 1;
             if *count == 0 {
@@ -205,11 +217,30 @@ impl Group {
     fn new(mask: Vec<(u8, u32)>) -> Self {
         let reads = PacketFields::NONE;
         let priorities = BTreeMap::new();
-        Self { mask, highest: 0, reads, flows: HashMap::default(), priorities }
+        let (flows, few) = (HashMap::default(), ArrayVec::new());
+        Self { mask, highest: 0, reads, flows, priorities, len: 0, few }
+    }
+
+    fn note_few(&mut self) {
+        self.few.clear();
+        if self.len <= FEW {
+            self.few.extend(self.flows.values().flatten().cloned());
+            self.few.sort_unstable_by_key(|entry| entry.rank());
+        }
     }
 
     #[inline]
     fn lookup(&self, fields: &Fields) -> Option<&Entry> {
+        if self.len <= FEW {
+            let is_of = |entry: &&Arc<Entry>| {
+                let value = &entry.flow.matches.value;
+                self.mask.iter().all(|(word, mask)| {
+                    let word = usize::from(*word);
+                    (fields.words[word] ^ value[word]) & mask == 0
+                }) && entry.flow.matches.in_ranges(fields)
+            };
+            return self.few.iter().find(is_of).map(|entry| &**entry);
+        }
         let mut key = [0; WORDS];
         for (place, (word, mask)) in key.iter_mut().zip(&self.mask) {
             *place = fields.words[usize::from(*word)] & mask;

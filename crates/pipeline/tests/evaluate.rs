@@ -67,7 +67,7 @@ fn prefixes_are_translated_both_ways() {
     let translated = |text: &str| {
         let outcome = translator.evaluate(&packet(text), &mut says(CtState::NEW), &mut ());
         assert_eq!(outcome.drop, None, "{text}");
-        outcome.ends[0].fields.addresses().unwrap()
+        outcome.fields_of(&outcome.ends[0]).0.addresses().unwrap()
     };
     let out = translated(&format!("ipv6,in_port=p1,ipv6_src={inside},ipv6_dst=2001:db8:2::1"));
     assert_eq!(
@@ -215,8 +215,9 @@ fn a_tracked_packet_goes_on_beside_the_untracked_one() {
     assert_eq!(ports, [3, 4, 5].map(|port| To::Port(PortId(port))));
     // The packet itself was translated, so both go on with the new address.
     for end in &outcome.ends {
-        assert_eq!(end.fields.addresses(), Some(addresses));
-        assert_eq!(end.fields.ports(), (4000, 53));
+        let (fields, _) = outcome.fields_of(end);
+        assert_eq!(fields.addresses(), Some(addresses));
+        assert_eq!(fields.ports(), (4000, 53));
     }
     let commit = &outcome.commits[0];
     assert_eq!((commit.mark, commit.label, commit.zone), ((3, 0xf), (0, 0), 5));
@@ -239,7 +240,7 @@ fn registers_and_headers_are_written() {
     // What stands behind a dec_ttl at 1 is left out.
     assert_eq!(outcome.ends.len(), 1);
     assert!(outcome.ttl_exceeded);
-    let shown = ShownFields(&outcome.ends[0].fields, &Called).to_string();
+    let shown = ShownFields(outcome.fields_of(&outcome.ends[0]).0, &Called).to_string();
     assert_eq!(
         shown,
         "pkt_mark=0x7,tcp,reg0=0x50,reg1=0x1,reg2=0x5000,in_port=p1,nw_src=192.0.2.9,\

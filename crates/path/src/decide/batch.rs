@@ -176,12 +176,13 @@ fn seen<'p>(
 /// Gives a decision the number of its extension, if it has one, and notes what it asks of connections.
 #[inline(always)]
 fn number(at: u8, decision: &mut Decision, beside: &mut Beside<'_>, extensions: &mut Extensions) {
+    if decision.is_passing() {
+        extensions.note_change(at, beside.change.take());
+    }
     if decision.is_extended() {
-        decision.set_extension(match decision.is_passing() {
-            true => {
-                let copies = core::mem::take(&mut beside.copies);
-                extensions.pass(at, &beside.extension, beside.change.take(), copies)
-            }
+        // What only counts is one for all packets of these flows, so that they stay a run.
+        decision.set_extension(match decision.is_passing() && !decision.is_counted() {
+            true => extensions.pass(&beside.extension, core::mem::take(&mut beside.copies)),
             false => extensions.number(&beside.extension),
         });
     }

@@ -10,7 +10,7 @@ use tables::{
 };
 use wire::{FlowKey, Origin};
 
-use super::flows::Turn;
+use super::flows::{Answer, Said, Turn};
 use super::question::Question;
 use super::trace::{Exit, Step, Trace, WithoutPolicies};
 use super::{Beside, Deciding, KeyView, LookedUp, Translated, links, mss};
@@ -39,6 +39,7 @@ pub(super) fn decide<'a>(
     let Beside { seen, extension, change, copies } = beside;
     extension.clear();
     copies.clear();
+    *change = None;
     trace.asks(|| Question::Filters(vrf.id));
     let flow = key.flow();
     let mut passing = Passing { flow: &flow, tables, mark: 0, matched: extension };
@@ -58,7 +59,7 @@ pub(super) fn decide<'a>(
         }
         Origin::Host | Origin::HostError(_) | Origin::HostProtected => [None, None],
     };
-    let mut said = None;
+    let (mut said, mut has_said) = (Said::NOTHING, false);
     match passing.ask(FilterHook::Ingress, entry, trace) {
         Some(end) => *decision = Decision::new(end, None, None),
         None => {
@@ -68,25 +69,24 @@ pub(super) fn decide<'a>(
                 let mark = passing.mark;
                 let asked = Deciding { key, tables, vrf, looked_up, trace: &mut *trace, mark };
                 let flows = &mut passing.matched.flows;
-                match asked.ask_flows(&flow, seen.as_ref(), flows) {
-                    Ok(answer) => {
-                        passing.mark = answer.turn.mark;
-                        passing.matched.logs = answer.logs;
-                        said = Some(answer);
+                let answer = Answer { said: &mut said, flows, change };
+                match asked.ask_flows(&flow, seen.as_ref(), answer) {
+                    Ok(()) => {
+                        passing.mark = said.turn.mark;
+                        passing.matched.logs = said.logs;
+                        has_said = true;
                     }
                     Err(refused) => *decision = refused,
                 }
             }
             let leaving = Leaving { key, flow: &flow, tables, vrf, looked_up };
-            if let Some(said) = said.as_ref().filter(|said| !said.copies.is_empty()) {
+            if !said.copies.is_empty() {
                 *copies = leaving.copies(&said.copies, trace);
             }
-            match &said {
-                None if has_flows => {}
-                said => {
-                    let turn = said.as_ref().map(|said| &said.turn);
-                    leaving.leave(turn, &mut passing, trace, decision);
-                }
+            // What flows were not asked about, as its source is wrong, is dropped already.
+            if has_said || !has_flows {
+                let turn = has_said.then_some(&said.turn);
+                leaving.leave(turn, &mut passing, trace, decision);
             }
         }
     }
@@ -96,20 +96,15 @@ pub(super) fn decide<'a>(
     if tables.is_tapped() {
         passing.matched.taps = taps(&key, decision, tables);
     }
-    if let Some(mut said) = said {
-        said.is_refused_behind(decision, copies);
+    if has_said {
+        said.is_refused_behind(decision, copies, change);
         for (copy, turn) in copies.iter_mut().zip(&said.copies) {
             copy.decision = turn.put_into(copy.decision.of_connection(said.reference));
         }
-        *decision = said.put_into(*decision);
-        *change = said.change;
-        if decision.is_passing() {
-            *decision = decision.extended();
-            return;
-        }
+        *decision = said.put_into(*decision, change.as_ref());
     }
-    if !passing.matched.is_none() {
-        *decision = match passing.matched.only_counts() {
+    if !passing.matched.is_none() || !copies.is_empty() {
+        *decision = match passing.matched.only_counts() && copies.is_empty() {
             true => decision.counted(),
             false => decision.extended(),
         };

@@ -15,7 +15,7 @@ use super::filters::refusal;
 use super::links;
 use super::question::Question;
 use super::trace::{Step, Trace, WithoutPolicies};
-use super::tracking::{Tracked, Tracking, Wanted, change};
+use super::tracking::{Tracked, Tracking, Wanted, changed};
 use super::way::{Way, exit_port};
 use super::{Admission, Deciding, KeyView, Mark, is_link_local_v6};
 use crate::connection::{self, Change};
@@ -37,7 +37,7 @@ pub struct Seen<'p> {
     pub hash: Option<u64>,
 }
 
-/// What the flows say.
+/// What the flows say. What they ask of connections is beside it.
 pub(super) struct Said {
     /// Where the packet goes.
     pub turn: Turn,
@@ -50,7 +50,6 @@ pub(super) struct Said {
     pub logs: bool,
     /// Whether that is for other packets of the flow too, if it asks for no change.
     pub stays: bool,
-    pub change: Option<Change>,
     /// Whether the helper of its connection reads it.
     pub is_helped: bool,
 }
@@ -71,6 +70,16 @@ pub(super) struct Turn {
 }
 
 impl Turn {
+    /// That of a packet without flows.
+    const NONE: Self = Self {
+        end: None,
+        after: None,
+        mark: 0,
+        is_translated: false,
+        further: Further::NONE,
+        rewrite: None,
+    };
+
     /// The decision, with what becomes of the packet's bytes.
     pub(super) fn put_into(&self, mut decision: Decision) -> Decision {
         if self.is_translated {
@@ -87,8 +96,18 @@ impl Turn {
 }
 
 impl Said {
+    pub(super) const NOTHING: Self = Self {
+        turn: Turn::NONE,
+        copies: Vec::new(),
+        reference: Reference::NONE,
+        may_turn: false,
+        logs: false,
+        stays: false,
+        is_helped: false,
+    };
+
     /// The decision, with what it was made for.
-    pub(super) fn put_into(&self, decision: Decision) -> Decision {
+    pub(super) fn put_into(&self, decision: Decision, change: Option<&Change>) -> Decision {
         let mut decision = self.turn.put_into(decision.of_connection(self.reference));
         if self.is_helped {
             decision = decision.helped();
@@ -96,7 +115,7 @@ impl Said {
         if !self.copies.is_empty() {
             decision = decision.copied();
         }
-        match self.stays && self.change.is_none() {
+        match self.stays && change.is_none() {
             true => decision,
             false => decision.passing(),
         }
@@ -105,13 +124,27 @@ impl Said {
     /// No connection is made of a packet that its route, a policy or a filter ends behind the flows: it
     /// would only fill the table. What a new source would be, and so what becomes of the packet then,
     /// is known when the connection is there, and then it goes again.
-    pub(super) fn is_refused_behind(&mut self, decision: &Decision, copies: &[Copied]) {
+    pub(super) fn is_refused_behind(
+        &self,
+        decision: &Decision,
+        copies: &[Copied],
+        change: &mut Option<Change>,
+    ) {
         let is_refused =
             decision.is_dropped() && copies.iter().all(|copy| copy.decision.is_dropped());
         if is_refused && self.turn.end.is_none() && !self.may_turn {
-            self.change.take_if(|change| matches!(change, Change::Make { .. }));
+            change.take_if(|change| matches!(change, Change::Make { .. }));
         }
     }
+}
+
+/// Where the answer of [`ask`] goes, of which nothing is known yet.
+pub(super) struct Answer<'b> {
+    pub(super) said: &'b mut Said,
+    /// The flows that matched.
+    pub(super) flows: &'b mut MatchedFlows,
+    /// What is asked of connections.
+    pub(super) change: &'b mut Option<Change>,
 }
 
 /// Asks the flows of a packet's VRF.
@@ -120,8 +153,9 @@ fn ask(
     mark: u32,
     seen: Option<&Seen<'_>>,
     trace: &mut impl Trace,
-    flows: &mut MatchedFlows,
-) -> Said {
+    answer: Answer<'_>,
+) {
+    let Answer { said, flows, change } = answer;
     trace.asks(|| Question::Flows(vrf.id));
     let trace = RefCell::new(trace);
     let mut tracking = Tracking {
@@ -146,68 +180,57 @@ fn ask(
     tables.pipeline().evaluate_into(&mut tracking, &mut teller, &mut outcome);
     outcome.matched.iter().for_each(|id| _ = flows.push(*id));
     let tracked = &*tracking.said;
-    let reference = tracked.first().map_or(Reference::NONE, |tracked| tracked.reference);
-    let keep = tracked.iter().all(|tracked| tracked.keep);
-    let named = tracked.iter().map(|tracked| (tracked.reference, tracked.is_translated));
-    let turn = Turn {
-        end: None,
-        after: None,
-        mark: outcome.fields.pkt_mark(),
-        is_translated: tracked.iter().any(|tracked| tracked.is_translated),
-        further: Further::of(named),
-        rewrite: None,
-    };
-    let mut said = Said {
-        turn,
-        copies: Vec::new(),
-        reference,
-        may_turn: false,
-        logs: outcome.logs,
-        stays: keep && !outcome.matched_more,
-        change: None,
-        is_helped: tracked.iter().any(Tracked::is_helped),
-    };
+    said.turn.mark = outcome.fields.pkt_mark();
+    said.logs = outcome.logs;
+    said.stays = tracked.iter().all(|tracked| tracked.keep) && !outcome.matched_more;
+    said.is_helped = tracked.iter().any(Tracked::is_helped);
+    said.reference = tracked.first().map_or(Reference::NONE, |tracked| tracked.reference);
+    said.turn.is_translated = tracked.iter().any(|tracked| tracked.is_translated);
+    if tracked.len() > 1 {
+        let named = tracked.iter().map(|tracked| (tracked.reference, tracked.is_translated));
+        said.turn.further = Further::of(named);
+    }
     if tracking.wants_whole {
         said.turn.end = Some(Verdict::Reassemble);
-        return said;
+        return;
     }
-    // What it has there may be asked for behind the flows.
-    let is_known = key.upper != Upper::None || !key.protocol.has_ports();
-    // What is for the gateway itself is made whole behind them.
-    let is_ours = || vrf.is_local(key.addresses.destination());
-    if key.fragment == FragmentClass::Later && !is_known && !is_ours() {
+    // What it has there may be asked for behind the flows. What is for the gateway itself is made
+    // whole behind them.
+    if key.fragment == FragmentClass::Later
+        && key.upper == Upper::None
+        && key.protocol.has_ports()
+        && !vrf.is_local(key.addresses.destination())
+    {
         said.turn.end = Some(Verdict::Drop(DropReason::FragmentUnknown));
-        return said;
+        return;
     }
     if tracking.has_too_many {
         said.turn.end = Some(Verdict::Drop(DropReason::FlowZones));
-        return said;
+        return;
     }
     let mut is_helped = said.is_helped;
-    for (number, tracked) in tracked.iter().enumerate() {
-        let wanted = Wanted::of(&outcome.commits, &tracking.commits, number);
-        is_helped |= wanted.as_ref().is_some_and(Wanted::has_helper);
-        let Some(asked) = wanted.and_then(|wanted| change(&wanted, tracked)) else { continue };
-        let is_plain = matches!(asked, Change::Make { source: None, expected: None, .. });
-        said.may_turn |= !is_plain;
-        // One after the other: what one makes of the packet is known when it is done.
-        match &mut said.change {
-            None => said.change = Some(asked),
-            Some(Change::Make { has_more, .. }) => *has_more = true,
-            Some(Change::Write { .. }) => {}
-        }
+    if !outcome.commits.is_empty() {
+        is_helped |= wants(&outcome, &tracking, said, change);
     }
     // A helper shifts sequence numbers, which other zones would have to know.
     if is_helped && tracked.len() > 1 {
         said.is_helped = false;
-        said.change = None;
+        *change = None;
         said.turn.end = Some(Verdict::Drop(DropReason::FlowUnsupported));
-        return said;
+        return;
     }
-    let (translated, is_chain) = translated(key, tracked);
-    let destinations = [key, &translated].map(|key| key.addresses.destination());
-    said.stays &= tracking.asked.is_none_or(|address| destinations.contains(&address));
-    let turning = Turning { key, translated: &translated, is_chain };
+    let after;
+    let (translated, is_chain) = match said.turn.is_translated {
+        false => (key, true),
+        true => {
+            let (translated, is_chain) = translated(key, tracked);
+            after = translated;
+            (&after, is_chain)
+        }
+    };
+    let destinations = || [key, translated].map(|key| key.addresses.destination());
+    said.stays &= tracking.asked.is_none_or(|address| destinations().contains(&address));
+    let turning = Turning { key, translated, is_chain };
     match outcome.ends.as_slice() {
         [] => {
             said.turn.end = Some(match outcome.drop {
@@ -219,16 +242,19 @@ fn ask(
             turning.turn(&mut said.turn, &outcome.fields, outcome.writes);
         }
         [end] => {
-            said.turn.end = ending(end, key, tables);
-            turning.turn(&mut said.turn, &end.fields, end.writes);
+            let (fields, writes) = outcome.fields_of(end);
+            said.turn.end = ending(end, fields, key, tables);
+            turning.turn(&mut said.turn, fields, writes);
         }
         ends => {
             // What is not for a router to copy goes the way of a packet without flows.
             let is_normal = |end: &End| end.to == To::Normal;
             let own = ends.iter().position(is_normal).unwrap_or(ends.len() - 1);
             let turns = ends.iter().map(|end| {
-                let mut turn = Turn { end: ending(end, key, tables), ..said.turn.clone() };
-                turning.turn(&mut turn, &end.fields, end.writes);
+                let (fields, writes) = outcome.fields_of(end);
+                let end = ending(end, fields, key, tables);
+                let mut turn = Turn { end, ..said.turn.clone() };
+                turning.turn(&mut turn, fields, writes);
                 turn
             });
             let mut turns: Vec<Turn> = turns.collect();
@@ -237,16 +263,52 @@ fn ask(
             said.stays = false;
         }
     }
-    said
+}
+
+/// Notes what the `ct(commit)` of a packet want of its connections. Returns whether one wants a helper.
+fn wants<T>(
+    outcome: &Outcome<'_>,
+    tracking: &Tracking<'_, '_, T>,
+    said: &mut Said,
+    change: &mut Option<Change>,
+) -> bool {
+    let mut is_helped = false;
+    for (number, tracked) in tracking.said.iter().enumerate() {
+        let Some(wanted) = Wanted::of(&outcome.commits, &tracking.commits, number) else {
+            continue;
+        };
+        is_helped |= wanted.has_helper();
+        match change {
+            None => *change = changed(&wanted, tracked),
+            // One after the other: what one makes of the packet is known when it is done.
+            Some(Change::Make { has_more, .. }) => {
+                let more = changed(&wanted, tracked);
+                *has_more |= more.is_some();
+                said.may_turn |= more.is_some_and(|more| !is_plain(&more));
+                continue;
+            }
+            Some(Change::Write { .. }) => {
+                said.may_turn |= changed(&wanted, tracked).is_some_and(|more| !is_plain(&more));
+                continue;
+            }
+        }
+        said.may_turn |= change.as_ref().is_some_and(|change| !is_plain(change));
+    }
+    is_helped
+}
+
+/// Whether it makes a connection that is not translated.
+fn is_plain(change: &Change) -> bool {
+    matches!(change, Change::Make { source: None, expected: None, .. })
 }
 
 /// How a packet ends that flows send somewhere, if it does not go the way of a packet without flows.
-fn ending(end: &End, key: &FlowKey, tables: &Tables) -> Option<Verdict> {
+fn ending(end: &End, fields: &Fields, key: &FlowKey, tables: &Tables) -> Option<Verdict> {
     match end.to {
         To::Normal if is_neighbour_discovery(key) => flooded(key, tables),
         To::Normal => None,
         To::Port(port) => Some(Verdict::Output(port)),
-        To::InPort => end.fields.in_port().map(Verdict::Output),
+        To::InPort => fields.in_port().map(Verdict::Output),
     }
 }
 
@@ -264,6 +326,10 @@ impl Turning<'_> {
     fn turn(&self, turn: &mut Turn, fields: &Fields, writes: PacketFields) {
         let Self { key, translated, is_chain } = *self;
         turn.mark = fields.pkt_mark();
+        // As nearly all are.
+        if fields.is_as_received() {
+            return;
+        }
         match written(key, translated, fields, writes | counted_hops(key, fields)) {
             Some((after, rewrite)) => {
                 if after != *key {
@@ -426,13 +492,14 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         mut self,
         flow: &FlowKey,
         seen: Option<&Seen<'_>>,
-        flows: &mut MatchedFlows,
-    ) -> Result<Said, Decision> {
+        answer: Answer<'_>,
+    ) -> Result<(), Decision> {
         if let Some(reason) = self.wrong_source() {
             return Err(Decision::drop(reason));
         }
         let mark = self.mark.mark().unwrap_or_default();
-        Ok(ask((flow, self.tables, self.vrf), mark, seen, self.trace, flows))
+        ask((flow, self.tables, self.vrf), mark, seen, self.trace, answer);
+        Ok(())
     }
 
     /// Where the route of a packet leads.

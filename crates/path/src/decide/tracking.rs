@@ -85,7 +85,7 @@ impl Wanted<'_> {
 }
 
 /// What is to be done for that, if it is not so already.
-pub(super) fn change(wanted: &Wanted<'_>, tracked: &Tracked) -> Option<Change> {
+pub(super) fn changed(wanted: &Wanted<'_>, tracked: &Tracked) -> Option<Change> {
     match tracked.connection {
         Some((handle, direction)) => {
             if wanted.force && direction == Direction::Reply {
@@ -190,12 +190,27 @@ impl Tracked {
     fn fields(&mut self, commit: bool, nat: Option<&NatSpec>) -> CtFields {
         let is_first = commit && !self.is_committed;
         self.is_committed |= commit;
-        let new = nat.and_then(|nat| nat.new.as_ref());
-        let may_choose = is_first || nat.is_some_and(|nat| nat.twice);
+        if let Some(nat) = nat {
+            self.translate(nat, is_first || nat.twice, commit);
+        }
+        self.is_translated = self.translated.is_some();
+        let hidden = if self.is_translated { 0 } else { CtState::SNAT.0 | CtState::DNAT.0 };
+        CtFields {
+            state: CtState(self.state.0 & !hidden),
+            mark: self.mark,
+            label: self.label,
+            original: self.original,
+            translated: self.translated,
+        }
+    }
+
+    /// As a `nat` asks for, that may choose what a new connection becomes, or may not.
+    fn translate(&mut self, nat: &NatSpec, may_choose: bool, commit: bool) {
+        let new = nat.new.as_ref();
         let may_open = self.state.contains(CtState::NEW);
         let is_expected = commit && self.state.contains(CtState::REL);
         self.translated = match (self.own, self.translation) {
-            (_, Some(tuple)) if nat.is_some() && (!may_open || is_expected) => Some(tuple),
+            (_, Some(tuple)) if !may_open || is_expected => Some(tuple),
             (Some(own), Some(tuple)) if may_open && let Some(new) = new => {
                 let now = self.translated.unwrap_or(own);
                 let addresses = tuple.addresses;
@@ -223,15 +238,6 @@ impl Tracked {
             }
             _ => self.translated,
         };
-        self.is_translated = self.translated.is_some();
-        let hidden = if self.is_translated { 0 } else { CtState::SNAT.0 | CtState::DNAT.0 };
-        CtFields {
-            state: CtState(self.state.0 & !hidden),
-            mark: self.mark,
-            label: self.label,
-            original: self.original,
-            translated: self.translated,
-        }
     }
 }
 
@@ -325,6 +331,9 @@ impl<T: Trace> Track for Tracking<'_, '_, T> {
 impl<T> Tracking<'_, '_, T> {
     /// The packet as flows and other zones have left it.
     fn now(&self, fields: &Fields) -> FlowKey {
+        if fields.is_as_received() {
+            return *self.key;
+        }
         let upper = match (self.key.upper, fields.ports()) {
             (Upper::Ports { .. }, (source, destination)) => Upper::Ports { source, destination },
             // Flows know no identifier; connections may translate it.

@@ -20,7 +20,7 @@ use wire::{Addresses, FlowKey, FragmentClass, Protocol, Upper, ipv6};
 
 use crate::batch::{Known, Packets, Record};
 use crate::cache::Cache;
-use crate::cache::lookup::{Family, V4, V6};
+use crate::cache::lookup::{V4, V6};
 use crate::connection::{self, Change};
 use crate::decide::Decider;
 use crate::decision::{Decision, Verdict};
@@ -79,15 +79,7 @@ fn updated(batch: &Packets, from: usize, connections: &Connections, now: Time) -
                 break;
             }
             let facts = record.facts;
-            let halves = |word: u64| (word >> 32) + (word & 0xffff_ffff);
-            let (addresses, class) = match facts.is(Facts::V6) {
-                false => (halves(record.key[0]), record.key[1]),
-                true => {
-                    let [a, b, c, d, class, _] = batch.v6[at];
-                    (halves(a) + halves(b) + halves(c) + halves(d), class)
-                }
-            };
-            let read = (addresses, Protocol((class >> 8) as u8));
+            let read = sums(batch, at);
             let bytes = packet.bytes();
             let usual = connection::hit_usual(connections, reference, bytes, facts, read, now);
             let hit = usual.unwrap_or_else(|| {
@@ -103,14 +95,26 @@ fn updated(batch: &Packets, from: usize, connections: &Connections, now: Time) -
     done
 }
 
+/// What a packet's checksum needs of its key: the sum of its addresses, and its protocol.
+#[inline(always)]
+fn sums(batch: &Packets, at: usize) -> (u64, Protocol) {
+    let halves = |word: u64| (word >> 32) + (word & 0xffff_ffff);
+    let record = &batch.records[at];
+    let (addresses, class) = match record.facts.is(Facts::V6) {
+        false => (halves(record.key[0]), record.key[1]),
+        true => {
+            let [a, b, c, d, class, _] = batch.v6[at];
+            (halves(a) + halves(b) + halves(c) + halves(d), class)
+        }
+    };
+    (addresses, Protocol((class >> 8) as u8))
+}
+
 impl Confirming<'_, '_> {
     fn confirm(&mut self, batch: &mut Packets, at: usize, connections: &Connections) {
         let (facts, now) = (batch.records[at].facts, self.decider.now());
-        let key = match facts.is(Facts::V6) {
-            true => V6::flow(V6::key(batch, at as u8)),
-            false => V4::flow(V4::key(batch, at as u8)),
-        };
-        let packet = connection::read(batch.packets[at].bytes(), facts, &key);
+        let (addresses, protocol) = sums(batch, at);
+        let packet = connection::read_words(batch.packets[at].bytes(), facts, addresses, protocol);
         let length = u32::from(facts.total_length());
         // The connections that have counted the packet, and those that it has made.
         let (mut counted, mut made) = (Counted::new(), ArrayVec::<Handle, TRIES>::new());
@@ -133,7 +137,7 @@ impl Confirming<'_, '_> {
                     true => self.extensions.take_change(at as u8),
                     false => None,
                 };
-                let change = change.filter(|change| {
+                let change = change.as_ref().filter(|change| {
                     let opens = matches!(change, Change::Make { .. });
                     !(opens && has_ended_hops(&decision, self.extension(&decision), facts))
                         || self.leaves_as_copy(&decision, facts)
@@ -228,19 +232,19 @@ impl Confirming<'_, '_> {
     /// Does what a decision asks of connections.
     fn change(
         &mut self,
-        change: Option<Change>,
+        change: Option<&Change>,
         (packet, length): (&Seen, u32),
         connections: &Connections,
     ) -> Changed {
         let now = self.decider.now();
         match change {
             None => Changed::Nothing,
-            Some(Change::Write { handle, mark, label, helper }) => {
+            Some(&Change::Write { handle, mark, label, helper }) => {
                 write(connections, handle, mark, label, helper);
                 Changed::DecideAgain
             }
             Some(Change::Make { new, destination, source, expected, instead_of, has_more }) => {
-                if let Some(handle) = instead_of {
+                if let Some(handle) = *instead_of {
                     let mut ended = |ended: &_| self.decider.connection_ended(ended);
                     connections.remove(handle, now, &mut ended);
                     return Changed::Gone(handle);
@@ -248,12 +252,15 @@ impl Confirming<'_, '_> {
                 let is_translated = destination.is_some() || source.is_some() || expected.is_some();
                 let packet = (packet, length);
                 let made = match expected {
-                    Some(expected) => self.make_expected(&new, &expected, packet, connections),
-                    None => self.make(&new, &[destination, source], packet, connections),
+                    Some(expected) => self.make_expected(new, expected, packet, connections),
+                    None => {
+                        let nat = [destination.as_ref(), source.as_ref()];
+                        self.make(new, nat, packet, connections)
+                    }
                 };
                 match made {
                     // What it is translated to is known now, and its helper reads this packet too.
-                    Ok(handle) if is_translated || new.helper != 0 || has_more => {
+                    Ok(handle) if is_translated || new.helper != 0 || *has_more => {
                         Changed::MadeAndGoesOn(handle)
                     }
                     Ok(_) => Changed::Made,
@@ -269,7 +276,7 @@ impl Confirming<'_, '_> {
     fn make(
         &mut self,
         new: &New,
-        [destination, source]: &[Option<Arc<NatNew>>; 2],
+        [destination, source]: [Option<&Arc<NatNew>>; 2],
         (packet, length): (&Seen, u32),
         connections: &Connections,
     ) -> Result<Handle, NotMade> {
@@ -278,14 +285,17 @@ impl Confirming<'_, '_> {
             connections
                 .commit(new, packet, length, now, &mut |ended| decider.connection_ended(ended))
         };
-        let pool = source.as_ref().and_then(|source| decider.nat_pool(source));
+        if destination.is_none() && source.is_none() {
+            return commit(new).map_err(NotMade::from);
+        }
+        let pool = source.and_then(|source| decider.nat_pool(source));
         // With the destination translated already.
         let with_source = |to: &Tuple| {
             let Some((id, pool)) = pool else {
                 let try_source = |from: &Tuple| {
                     commit(&New { reply: from.reversed(), ..*new }).map_err(NotMade::from)
                 };
-                let keeps = source.as_ref().is_some_and(|source| source.addresses.is_none());
+                let keeps = source.is_some_and(|source| source.addresses.is_none());
                 return match try_source(to) {
                     Err(NotMade::Taken) if keeps => connection::other_ports(to)
                         .map(|from| try_source(&from))
