@@ -6,6 +6,7 @@ use crate::buckets;
 use crate::connection::{Ended, Reason};
 use crate::ct_state::Handle;
 use crate::entry::{Control, Flags, Outcome, Side, cold, word};
+use crate::limits::LimitKind;
 use crate::packet::Packet;
 use crate::sync::Ordering;
 use crate::table::{Connections, New, Refused, STAMPS};
@@ -39,6 +40,11 @@ impl Connections {
             self.counters.refused[which].fetch_add(1, Ordering::Relaxed);
         }
         result
+    }
+
+    /// Which limit [`Connections::commit`] would find reached. Nothing is counted.
+    pub fn limit_reached(&self, new: &New) -> Option<LimitKind> {
+        self.limits.reached(new.zone, new.original.addresses.source(), new.class)
     }
 
     fn try_commit(

@@ -147,13 +147,38 @@ impl Limits {
 
     /// Counts a connection of a class, or says which limit is reached. Class 0 is none.
     pub(crate) fn take_class(&self, class: u16, source: IpAddr) -> Result<(), LimitKind> {
-        if class == 0 {
-            return Ok(());
+        match class {
+            0 => Ok(()),
+            _ => self.take_all(self.kinds_of_class(class), class_groups(class, source)),
         }
-        let ClassLimits { connections, source: of_source } =
+    }
+
+    fn kinds_of_class(&self, class: u16) -> [(LimitKind, u32); 2] {
+        let ClassLimits { connections, source } =
             lock(&self.classes).get(&class).copied().unwrap_or_default();
-        let kinds = [(LimitKind::Class, connections), (LimitKind::ClassSource, of_source)];
-        self.take_all(kinds, class_groups(class, source))
+        [(LimitKind::Class, connections), (LimitKind::ClassSource, source)]
+    }
+
+    /// Which limit one more connection would be over, if any.
+    pub(crate) fn reached(&self, zone: u16, source: IpAddr, class: u16) -> Option<LimitKind> {
+        let of_zone = self
+            .kinds(zone)
+            .and_then(|(kinds, limits)| self.first_reached(kinds, groups(zone, source, &limits)));
+        of_zone.or_else(|| match class {
+            0 => None,
+            _ => self.first_reached(self.kinds_of_class(class), class_groups(class, source)),
+        })
+    }
+
+    fn first_reached<const N: usize>(
+        &self,
+        kinds: [(LimitKind, u32); N],
+        groups: [Group; N],
+    ) -> Option<LimitKind> {
+        let is_reached = |((_, limit), group): &((_, u32), Group)| {
+            *limit != 0 && self.shard(group).get(group).copied().unwrap_or(0) >= *limit
+        };
+        kinds.into_iter().zip(groups).find(is_reached).map(|((kind, _), _)| kind)
     }
 
     /// The same, whatever the limits.
@@ -174,9 +199,16 @@ impl Limits {
 
     /// Counts a connection, or says which limit is reached. True if it must be given back.
     pub(crate) fn take(&self, zone: u16, source: IpAddr) -> Result<bool, LimitKind> {
+        let Some((kinds, limits)) = self.kinds(zone) else { return Ok(false) };
+        self.take_all(kinds, groups(zone, source, &limits)).map(|()| true)
+    }
+
+    /// The limits of a zone and of sources, if there are any.
+    #[inline]
+    fn kinds(&self, zone: u16) -> Option<([(LimitKind, u32); 3], SourceLimits)> {
         let any_zone = self.any_zone.load(Ordering::Acquire) != 0;
         if !any_zone && self.any_source.load(Ordering::Acquire) == 0 {
-            return Ok(false);
+            return None;
         }
         let limits = *lock(&self.settings);
         let of_zone = lock(&self.zones).get(&zone).copied().unwrap_or(0);
@@ -185,7 +217,7 @@ impl Limits {
             (LimitKind::Source, limits.source),
             (LimitKind::Prefix, limits.prefix),
         ];
-        self.take_all(kinds, groups(zone, source, &limits)).map(|()| true)
+        Some((kinds, limits))
     }
 
     /// Counts a connection in all of these, or in none.

@@ -409,7 +409,10 @@ fn classes_have_limits_of_their_own() {
     gate.table.limit_classes([(1, limits(5, 2)), (2, limits(0, 1))]);
     let commit = |gate: &Gate, class: u16, source: u32, port: u16| {
         let new = New { class, ..New::plain(0, udp(source, port)) };
-        gate.table.commit(&new, &DATAGRAM, 40, gate.now, &mut |_| {})
+        let foretold = gate.table.limit_reached(&new).map(Refused::Limit);
+        let made = gate.table.commit(&new, &DATAGRAM, 40, gate.now, &mut |_| {});
+        assert_eq!(made.err(), foretold);
+        made
     };
     let refused = |kind| Err(Refused::Limit(kind));
     // Class 0 is none.
@@ -448,7 +451,10 @@ fn limits_hold_and_are_given_back() {
     gate.table.limit_zone(0, 8);
     let commit = |gate: &Gate, source: u32, port: u16| {
         let new = New::plain(0, udp(source, port));
-        gate.table.commit(&new, &DATAGRAM, 40, gate.now, &mut |_| {})
+        let foretold = gate.table.limit_reached(&new).map(Refused::Limit);
+        let made = gate.table.commit(&new, &DATAGRAM, 40, gate.now, &mut |_| {});
+        assert_eq!(made.err(), foretold);
+        made
     };
     let refused = |kind| Err(Refused::Limit(kind));
     for port in 0..3 {

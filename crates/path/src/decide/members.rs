@@ -204,6 +204,7 @@ fn members(step: &Step<'_>) -> Members {
                 .shown("destination", original.addresses.destination())
                 .with("expected", opened.is_expected)
                 .with("decided_again", opened.is_decided_again());
+            let all = all.some("refused", opened.refused.map(|limit| limit.to_string()));
             let all = match original.protocol.has_ports() {
                 true => all
                     .with("source_port", original.source)

@@ -10,7 +10,7 @@ mod words;
 
 use std::net::IpAddr;
 
-use conntrack::Tuple;
+use conntrack::{LimitKind, Tuple};
 use packet::{DropReason, Time};
 use pipeline::NatNew;
 use tables::{NextHop, NextHopId, NextHopState, Sa, Tables, Template};
@@ -210,6 +210,8 @@ pub struct Opened<'a> {
     pub is_expected: bool,
     /// Whether the packet opens or changes more of them, in other zones.
     pub has_more: bool,
+    /// The limit that is reached, so that it is refused and the packet dropped.
+    pub refused: Option<LimitKind>,
 }
 
 impl Opened<'_> {
@@ -311,7 +313,10 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
             return self.packet(arriving, true);
         }
         if !has_ended_hops(&decision, Some(&beside.extension), facts) {
-            self.opens(beside.change.as_ref());
+            let refused = self.opens(beside.change.as_ref());
+            if let Some(reason) = refused {
+                return Fate::Dropped(reason);
+            }
         }
         if !beside.copies.is_empty() {
             let copies = beside.copies.len();
@@ -328,11 +333,15 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
         Fate::Dropped(reason)
     }
 
-    /// The connection that the packet opens.
-    fn opens(&mut self, change: Option<&Change>) {
-        let Some(Change::Make { new, destination, source, expected, has_more, .. }) = change else {
-            return;
+    /// The connection that the packet opens. Returns why it is refused.
+    fn opens(&mut self, change: Option<&Change>) -> Option<DropReason> {
+        let Some(Change::Make { new, destination, source, expected, instead_of, has_more }) =
+            change
+        else {
+            return None;
         };
+        let connections = self.tables.connections().filter(|_| instead_of.is_none());
+        let refused = connections.and_then(|connections| connections.limit_reached(new));
         let opened = Opened {
             zone: new.zone,
             original: new.original,
@@ -340,8 +349,10 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
             source: source.as_deref(),
             is_expected: expected.is_some(),
             has_more: *has_more,
+            refused,
         };
         self.trace.step(|| Step::Opens(opened));
+        refused.map(|_| DropReason::ConnectionLimit)
     }
 
     /// As the stage that applies.

@@ -138,13 +138,16 @@ impl fmt::Display for Untold {
 
 impl fmt::Display for Opened<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { zone, original, destination, source, is_expected, .. } = self;
+        let Self { zone, original, destination, source, is_expected, refused, .. } = self;
         write!(f, "opens one in zone {zone}: {}", Ends(original))?;
         if *is_expected {
             f.write_str("; translated as was announced")?;
         }
         for nat in [destination, source].into_iter().flatten() {
             write!(f, "; {}", Nat(nat))?;
+        }
+        if let Some(limit) = refused {
+            return write!(f, "; refused, as the limit of connections is reached: {limit}");
         }
         if self.is_decided_again() {
             f.write_str("; once it is there, the packet is decided again with it")?;

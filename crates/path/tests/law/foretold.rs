@@ -34,7 +34,9 @@ impl path::Trace for Told {
         match step {
             Step::Told(told) if told.from.is_ok() => self.told += 1,
             Step::Copies(_) => self.is_open = true,
-            Step::Opens(opened) => self.is_open |= opened.is_decided_again(),
+            Step::Opens(opened) => {
+                self.is_open |= opened.refused.is_none() && opened.is_decided_again();
+            }
             Step::Verdict { exit: Some(Exit { state: NextHopState::Queued, .. }), .. } => {
                 self.is_open = true;
             }
