@@ -4,12 +4,15 @@ mod fixture;
 
 use fixture::*;
 use flow::{Associativity, CacheMode, CacheSettings};
-use packet::Counter;
+use packet::{Counter, Time};
+use pipeline::{
+    Action as FlowAction, Change as FlowChange, Field, Flow, Match, Owner, Pipeline, SetWord,
+};
 use tables::{
     Action, Direction, Ike, PolicySpec, RouteSpec, SaIdentity, SaSpec, Tables, Template,
     UpperSelector,
 };
-use wire::{Mac, PortRange, Protocol, Spi, VrfId};
+use wire::{Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
 const LARGE: CacheSettings =
     CacheSettings { mode: CacheMode::On, buckets: 1 << 14, associativity: Associativity::Four };
@@ -325,6 +328,62 @@ fn decrypted_flows_outlive_a_rekey_too() {
     );
     gateway.change(|tables| _ = tables.remove_sa(VrfId::MAIN, ip(OUTER.0), Spi(0x1002)).unwrap());
     assert_eq!(receive(&mut gateway, &peers[1]), (2, 0));
+}
+
+/// Exchanges flows of match-action tables.
+fn change_flows(tables: &mut Tables, change: impl FnOnce(&mut Pipeline)) {
+    let mut pipeline = tables.pipeline().clone();
+    change(&mut pipeline);
+    tables.set_pipeline(pipeline, Time(1_000_000_000)).unwrap();
+}
+
+/// A flow that has packets routed, or drops them.
+fn table_flow(priority: u16, matches: &[(Field, u128)], actions: &[FlowAction]) -> Flow {
+    let mut all = Match::ANY;
+    for (field, value) in matches.iter().copied() {
+        all.set(field, value, field.max());
+    }
+    let (vrf, table, matches, actions) = (VrfId::MAIN, 0, all, actions.to_vec());
+    let (cookie, idle_timeout, hard_timeout) = (0, 0, 0);
+    Flow { vrf, table, priority, matches, actions, cookie, idle_timeout, hard_timeout }
+}
+
+fn add_flow(pipeline: &mut Pipeline, flow: Flow) {
+    pipeline.apply(FlowChange::Add { flow, check_overlap: false }, Owner::User).unwrap();
+}
+
+#[test]
+fn a_flow_of_tables_concerns_the_packets_that_it_may_match() {
+    let udp = [(Field::DlType, 0x800), (Field::NwProto, 17)];
+    let from = |port: u128| [&udp[..], &[(Field::UdpSrc, port)]].concat();
+    let by = |port: PortId| [&udp[..], &[(Field::InPort, port.0.into())]].concat();
+    let to_net = |number: u128| {
+        let net = [(Field::DlType, 0x800), (Field::NwDst, 0x0a00_0007 | number << 8)];
+        table_flow(9, &net, &[])
+    };
+    let mut tables = plain_tables();
+    change_flows(&mut tables, |all| add_flow(all, table_flow(1, &[], &[FlowAction::Normal])));
+    let flows: Vec<_> = (0..20).flat_map(|number| [to(number, 1), to(number, 2)]).collect();
+    let mut gateway = knowing(tables, &flows);
+    let mut missing = |count, change: &dyn Fn(&mut Pipeline)| {
+        assert_missing(&mut gateway, &flows, count, |tables| change_flows(tables, change));
+    };
+    missing(2, &|all| add_flow(all, to_net(3)));
+    missing(20, &|all| add_flow(all, table_flow(5, &from(2), &[FlowAction::Normal])));
+    missing(0, &|all| add_flow(all, table_flow(5, &from(3), &[])));
+    missing(0, &|all| add_flow(all, table_flow(5, &by(WAN), &[])));
+    missing(40, &|all| add_flow(all, table_flow(5, &by(LAN), &[FlowAction::Normal])));
+    // More than are told one by one.
+    missing(6, &|all| (4..7).for_each(|number| add_flow(all, to_net(number))));
+    missing(40, &|all| (50..70).for_each(|number| add_flow(all, to_net(number))));
+    // Another port that frames for all stations go to.
+    let output = [FlowAction::Output(LAN)];
+    missing(40, &|all| add_flow(all, table_flow(5, &by(WAN), &output)));
+    // What one flow writes, others may match.
+    let word = SetWord::Mod;
+    let write = FlowAction::Set { word, field: Field::NwDst, value: 7, mask: 0xffff_ffff };
+    missing(40, &|all| add_flow(all, table_flow(8, &from(9), &[write.clone()])));
+    missing(40, &|all| add_flow(all, to_net(80)));
 }
 
 #[test]

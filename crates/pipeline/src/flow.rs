@@ -5,6 +5,7 @@ use core::cmp::Reverse;
 use types::{PacketFields, PortId, VrfId};
 
 use crate::action::Action;
+use crate::field::{Field, Needs};
 use crate::matches::Match;
 
 /// A flow.
@@ -54,6 +55,22 @@ impl Flow {
             Action::GotoTable(table) => Some(*table),
             Action::Ct(ct) => ct.table,
             _ => None,
+        })
+    }
+
+    /// Whether its actions make of the packet what its key does not say: they write addresses or ports,
+    /// or have it come by another port.
+    pub(crate) fn rewrites(&self) -> bool {
+        use Field::{IpDscp, NwTos, NwTtl};
+        let is_in_key = |field: Field| {
+            let is_packets = field.needs() != Needs::Nothing || field == Field::InPort;
+            is_packets && !matches!(field, NwTos | IpDscp | NwTtl)
+        };
+        self.actions.iter().any(|action| match action {
+            Action::Set { field, .. } => is_in_key(*field),
+            Action::Move { to, .. } => is_in_key(to.field),
+            Action::Nptv6(_) | Action::Resubmit { in_port: Some(_), .. } => true,
+            _ => false,
         })
     }
 

@@ -164,7 +164,7 @@ impl Match {
     }
 
     /// The lowest and the highest value of a field that may match.
-    fn ends(&self, field: Field) -> (u128, u128) {
+    pub(crate) fn ends(&self, field: Field) -> (u128, u128) {
         let (value, mask) = self.get(field);
         match self.range(field) {
             Some(range) => (range.first, range.last),

@@ -8,7 +8,7 @@ use types::{PacketFields, PortId, VrfId};
 use crate::action::Action;
 use crate::ct::NatNew;
 use crate::fields::Fields;
-use crate::flow::{Entry, FlowId};
+use crate::flow::{Entry, Flow, FlowId};
 use crate::table::Table;
 
 /// The flows of all VRFs. A clone shares everything, and a change to a clone copies one table's
@@ -31,6 +31,7 @@ pub(crate) struct Tables {
     len: usize,
     reads: PacketFields,
     leads_back: bool,
+    rewrites: bool,
     asks_for_exit: bool,
 }
 
@@ -73,6 +74,18 @@ impl Pipeline {
         tables.flat_map(|table| table.entries())
     }
 
+    /// The flows that another pipeline may lack: those of masks that the two do not share.
+    pub fn unshared<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a Arc<Entry>> {
+        let is_shared = |vrf: &VrfId, tables: &Arc<Tables>| {
+            other.vrfs.get(vrf).is_some_and(|others| Arc::ptr_eq(tables, others))
+        };
+        let vrfs = self.vrfs.iter().filter(move |(vrf, tables)| !is_shared(vrf, tables));
+        vrfs.flat_map(|(vrf, tables)| {
+            let numbered = (0..=Flow::LAST_TABLE).zip(&tables.tables);
+            numbered.flat_map(|(number, table)| table.unshared(other.table(*vrf, number)))
+        })
+    }
+
     /// All flows: by VRF, by table, the highest priority first, and then the oldest.
     pub fn sorted(&self) -> Vec<&Arc<Entry>> {
         let mut entries: Vec<_> = self.entries().collect();
@@ -90,9 +103,10 @@ impl Pipeline {
 
     /// The ports that flows of a VRF send frames by, in order.
     pub fn outputs(&self, vrf: VrfId) -> Vec<PortId> {
-        let of_vrf = self.entries().filter(|entry| entry.flow.vrf == vrf);
+        let tables = self.tables(vrf).map_or(&[][..], |tables| &tables.tables);
+        let entries = tables.iter().flat_map(|table| table.entries());
         let ports =
-            of_vrf.flat_map(|entry| &entry.flow.actions).filter_map(|action| match action {
+            entries.flat_map(|entry| &entry.flow.actions).filter_map(|action| match action {
                 Action::Output(port) => Some(*port),
                 _ => None,
             });
@@ -103,6 +117,12 @@ impl Pipeline {
     /// Whether a flow of a VRF matches where packets would be routed to.
     pub fn asks_for_exit(&self, vrf: VrfId) -> bool {
         self.tables(vrf).is_some_and(|tables| tables.asks_for_exit)
+    }
+
+    /// Whether flows of a VRF may make of packets what their keys do not say, translations aside: then
+    /// [`FlowPackets`](crate::FlowPackets) do not say which flows a packet may meet.
+    pub fn rewrites(&self, vrf: VrfId) -> bool {
+        self.tables(vrf).is_some_and(|tables| tables.rewrites)
     }
 
     pub(crate) fn tables(&self, vrf: VrfId) -> Option<&Tables> {
@@ -139,6 +159,7 @@ impl Pipeline {
         tables.len = tables.tables.iter().map(|table| table.len()).sum();
         tables.asks_for_exit = tables.tables.iter().any(|table| table.asks_for_exit());
         tables.leads_back = tables.tables.iter().any(|table| table.leads_back());
+        tables.rewrites = tables.tables.iter().any(|table| table.rewrites());
         let reads = tables.tables.iter().map(|table| table.reads());
         tables.reads = reads.fold(PacketFields::NONE, |all, reads| all | reads);
         self.count = self.count + tables.len - before;

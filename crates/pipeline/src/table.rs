@@ -10,7 +10,7 @@
 //! registers and ports of the gateway; and they are compiled as a whole, while flows come and go
 //! one by one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
@@ -34,6 +34,8 @@ pub(crate) struct Table {
     reading: [usize; 3],
     /// How many flows lead to this table or an earlier one.
     leading_back: usize,
+    /// How many flows write what keys of packets say.
+    rewriting: usize,
     /// How many flows match where the packet would be routed to.
     asking_for_exit: usize,
 }
@@ -100,10 +102,29 @@ impl Table {
         if flow.leads_back() {
             change(&mut self.leading_back);
         }
+        if flow.rewrites() {
+            change(&mut self.rewriting);
+        }
         if flow.matches.mask[word::OUT] != 0 {
             change(&mut self.asking_for_exit);
         }
         change(&mut self.len);
+    }
+
+    /// Whether a flow writes what keys of packets say.
+    pub(crate) const fn rewrites(&self) -> bool {
+        self.rewriting > 0
+    }
+
+    /// The flows of the groups that another table does not share.
+    pub(crate) fn unshared<'a>(
+        &'a self,
+        other: Option<&'a Self>,
+    ) -> impl Iterator<Item = &'a Arc<Entry>> {
+        let groups = other.map_or(&[][..], |other| &other.groups);
+        let shared: HashSet<*const Group> = groups.iter().map(Arc::as_ptr).collect();
+        let groups = self.groups.iter().filter(move |group| !shared.contains(&Arc::as_ptr(group)));
+        groups.flat_map(|group| group.flows.values().flatten())
     }
 
     /// All flows, in no order.

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use pipeline::FlowPackets;
 use wire::{IpPrefix, PortId, SaSlot, Spi, VrfId};
 
 use crate::filter::{FilterPlace, FilterTarget};
@@ -40,8 +41,14 @@ pub enum Change {
         selector: Selector,
     },
     /// A flow of a VRF's match-action tables came, went or became another, or connections are
-    /// tracked now: packets of the VRF.
-    Flows(VrfId),
+    /// tracked now.
+    Flows {
+        /// Whose packets.
+        vrf: VrfId,
+        /// Those that the flow may match, as they came in. `None` stands for all of the VRF: more flows
+        /// than are told one by one, or flows that rewrite packets for each other.
+        packets: Option<FlowPackets>,
+    },
     /// A tap came or went: packets that come or leave by the port, or are routed in the VRF.
     Tap(FilterTarget),
     /// A route came, went or became another: packets and tunnels to these destinations.

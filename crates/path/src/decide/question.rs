@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use arrayvec::ArrayVec;
 use conntrack::Named;
 use packet::DropReason;
+use pipeline::FlowPackets;
 use tables::limit::MAX_LEAKS;
 use tables::{
     Action, Change, FilterHook, FilterPlace, FilterTarget, IfId, NextHopId, RouteKind, RuleEntry,
@@ -92,6 +93,7 @@ pub(crate) struct Asked<'t> {
     member: Option<NextHopId>,
     exit: Exit,
     may_leave_by_link: bool,
+    is_translated: bool,
     tables: &'t Tables,
 }
 
@@ -146,7 +148,18 @@ impl<'t> Asked<'t> {
             decision.verdict(),
             Verdict::Protect(..) | Verdict::Drop(_) | Verdict::Refuse(..)
         );
-        Self { key: *key, after, questions, tunnel, member, exit, may_leave_by_link, tables }
+        let is_translated = decision.is_translated();
+        Self {
+            key: *key,
+            after,
+            questions,
+            tunnel,
+            member,
+            exit,
+            may_leave_by_link,
+            is_translated,
+            tables,
+        }
     }
 
     /// Whether a change may have altered one of the answers.
@@ -187,7 +200,12 @@ impl<'t> Asked<'t> {
                 };
                 is_asked && (selector.matches(&self.key) || selector.matches(&self.after))
             }
-            (Change::Flows(changed), Question::Flows(vrf)) => *changed == vrf,
+            (Change::Flows { vrf: changed, packets }, Question::Flows(vrf)) => {
+                // What translations make of the packet on its way is not looked for.
+                let may_meet =
+                    |packets: &FlowPackets| self.is_translated || packets.may_have(&self.key);
+                *changed == vrf && packets.as_ref().is_none_or(may_meet)
+            }
             (Change::Filter { vrf: changed, place, selector }, Question::Filters(vrf)) => {
                 let may_leave_there = || {
                     let key_vrf = self.tables.vrf(self.key.vrf);
@@ -249,7 +267,7 @@ impl<'t> Asked<'t> {
                 Change::Vrf(_)
                 | Change::Policy { .. }
                 | Change::Filter { .. }
-                | Change::Flows(_)
+                | Change::Flows { .. }
                 | Change::Tap(_)
                 | Change::Route { .. }
                 | Change::NextHop { .. }

@@ -1,12 +1,12 @@
 //! The match-action tables of a snapshot.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use conntrack::{Connections, Ended};
 use packet::Time;
-use pipeline::{Entry, FlowId, NatNew, Pipeline};
+use pipeline::{Entry, FlowId, FlowPackets, NatNew, Pipeline};
 use wire::{PortId, VrfId};
 
 use super::Tables;
@@ -79,7 +79,7 @@ impl Tables {
     pub fn set_connections(&mut self, connections: Arc<Connections>) {
         Arc::make_mut(&mut self.flows).connections = Some(connections);
         let all: Vec<_> = self.vrfs().map(|vrf| vrf.id).collect();
-        all.into_iter().for_each(|vrf| self.changed(Change::Flows(vrf)));
+        all.into_iter().for_each(|vrf| self.changed(Change::Flows { vrf, packets: None }));
     }
 
     /// Takes other flows than before. Those that stay, which is known by their ids, keep what they
@@ -91,13 +91,14 @@ impl Tables {
         let mut flows = self.flows.clone();
         let changed = Arc::make_mut(&mut flows);
         changed.make_pools(&pipeline).map_err(TableError::Flows)?;
-        let (old, new) = (by_id(&self.flows.pipeline), by_id(&pipeline));
-        let mut vrfs = BTreeSet::new();
+        let before = &self.flows.pipeline;
+        let (old, new) = (by_id(before.unshared(&pipeline)), by_id(pipeline.unshared(before)));
+        let mut differing = Vec::new();
         for (id, entry) in &old {
             if !new.contains_key(id) {
                 changed.meters.remove(id);
                 Arc::make_mut(&mut changed.logs).remove(id);
-                vrfs.insert(entry.flow.vrf);
+                differing.push(*entry);
             }
         }
         for (id, entry) in &new {
@@ -110,8 +111,8 @@ impl Tables {
                 changed.meters.insert(*id, Arc::new(meter));
             }
             if before.is_none_or(|before| !core::ptr::eq(*before, *entry) && before != entry) {
-                vrfs.insert(entry.flow.vrf);
-                vrfs.extend(before.map(|before| before.flow.vrf));
+                differing.push(entry);
+                differing.extend(before);
                 let logs = Arc::make_mut(&mut changed.logs);
                 match FlowLog::of(&entry.flow) {
                     Some(log) => _ = logs.insert(*id, log),
@@ -119,17 +120,39 @@ impl Tables {
                 }
             }
         }
+        let mut concerned = BTreeMap::<VrfId, Vec<FlowPackets>>::new();
+        for entry in differing {
+            let told = concerned.entry(entry.flow.vrf).or_default();
+            let packets = FlowPackets::of(&entry.flow.matches);
+            if told.len() <= MOST_TOLD && !told.contains(&packets) {
+                told.push(packets);
+            }
+        }
         let joined = Arc::make_mut(&mut changed.joined);
-        for vrf in &vrfs {
-            match pipeline.outputs(*vrf) {
+        for (vrf, packets) in &mut concerned {
+            let ports = pipeline.outputs(*vrf);
+            let is_of_all = packets.len() > MOST_TOLD
+                || before.has(*vrf) != pipeline.has(*vrf)
+                || before.rewrites(*vrf)
+                || pipeline.rewrites(*vrf)
+                || ports != joined.get(vrf).map_or(&[][..], |ports| ports);
+            if is_of_all {
+                packets.clear();
+            }
+            match ports {
                 ports if ports.is_empty() => _ = joined.remove(vrf),
                 ports => _ = joined.insert(*vrf, ports.into()),
             }
         }
         changed.pipeline = pipeline;
         self.flows = flows;
-        for vrf in vrfs {
-            self.changed(Change::Flows(vrf));
+        for (vrf, packets) in concerned {
+            if packets.is_empty() {
+                self.changed(Change::Flows { vrf, packets: None });
+            }
+            for packets in packets {
+                self.changed(Change::Flows { vrf, packets: Some(packets) });
+            }
             if self.vrf(vrf).is_some() {
                 self.judge_features(vrf)?;
             }
@@ -138,6 +161,9 @@ impl Tables {
     }
 }
 
-fn by_id(pipeline: &Pipeline) -> BTreeMap<FlowId, &Entry> {
-    pipeline.entries().map(|entry| (entry.id, &**entry)).collect()
+/// More flows of a VRF than this, if they change at once, concern all its packets.
+const MOST_TOLD: usize = 16;
+
+fn by_id<'a>(entries: impl Iterator<Item = &'a Arc<Entry>>) -> BTreeMap<FlowId, &'a Entry> {
+    entries.map(|entry| (entry.id, &**entry)).collect()
 }

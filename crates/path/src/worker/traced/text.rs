@@ -355,7 +355,10 @@ fn describe(change: &Change, tables: &Tables) -> String {
             selector.source,
             selector.destination
         ),
-        Change::Flows(id) => format!("the flows of vrf {}", vrf(tables, *id)),
+        Change::Flows { vrf: id, packets: None } => {
+            format!("the flows of vrf {}", vrf(tables, *id))
+        }
+        Change::Flows { vrf: id, .. } => format!("a flow of vrf {}", vrf(tables, *id)),
         Change::Tap(of) => format!("a tap of {}", target(of)),
         Change::Route { table: of, prefix } => format!("a route to {prefix}, {}", table(of)),
         Change::NextHop { port: id, address } => {
