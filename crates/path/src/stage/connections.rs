@@ -19,8 +19,8 @@ use wire::quoted::Quoted;
 use wire::{Addresses, FlowKey, FragmentClass, Protocol, Upper, ipv6};
 
 use crate::batch::{Known, Packets, Record};
-use crate::cache::Cache;
 use crate::cache::lookup::{V4, V6};
+use crate::cache::{Cache, key};
 use crate::connection::{self, Change};
 use crate::decide::Decider;
 use crate::decision::{Decision, Verdict};
@@ -79,7 +79,7 @@ fn updated(batch: &Packets, from: usize, connections: &Connections, now: Time) -
                 break;
             }
             let facts = record.facts;
-            let read = sums(batch, at);
+            let read = sums(record, &batch.v6[..], at);
             let bytes = packet.bytes();
             let usual = connection::hit_usual(connections, reference, bytes, facts, read, now);
             let hit = usual.unwrap_or_else(|| {
@@ -97,13 +97,12 @@ fn updated(batch: &Packets, from: usize, connections: &Connections, now: Time) -
 
 /// What a packet's checksum needs of its key: the sum of its addresses, and its protocol.
 #[inline(always)]
-fn sums(batch: &Packets, at: usize) -> (u64, Protocol) {
+fn sums(record: &Record, v6: &[[u64; key::V6]], at: usize) -> (u64, Protocol) {
     let halves = |word: u64| (word >> 32) + (word & 0xffff_ffff);
-    let record = &batch.records[at];
     let (addresses, class) = match record.facts.is(Facts::V6) {
         false => (halves(record.key[0]), record.key[1]),
         true => {
-            let [a, b, c, d, class, _] = batch.v6[at];
+            let [a, b, c, d, class, _] = v6[at];
             (halves(a) + halves(b) + halves(c) + halves(d), class)
         }
     };
@@ -113,7 +112,7 @@ fn sums(batch: &Packets, at: usize) -> (u64, Protocol) {
 impl Confirming<'_, '_> {
     fn confirm(&mut self, batch: &mut Packets, at: usize, connections: &Connections) {
         let (facts, now) = (batch.records[at].facts, self.decider.now());
-        let (addresses, protocol) = sums(batch, at);
+        let (addresses, protocol) = sums(&batch.records[at], &batch.v6[..], at);
         let packet = connection::read_words(batch.packets[at].bytes(), facts, addresses, protocol);
         let length = u32::from(facts.total_length());
         // The connections that have counted the packet, and those that it has made.
