@@ -1,6 +1,6 @@
 //! Changes of flows, with the meaning that they have for ovs-ofctl.
 
-use core::mem;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -11,7 +11,7 @@ use crate::cycle;
 use crate::flow::{Entry, Flow, FlowId, Owner};
 use crate::matches::Match;
 use crate::pipeline::Pipeline;
-use crate::table::{MOST_MASKS, Table};
+use crate::table::MOST_MASKS;
 
 /// The most flows of a [`Pipeline`].
 pub const MOST_FLOWS: usize = 262_144;
@@ -183,7 +183,7 @@ impl Pipeline {
     ) -> Result<Changed, Refused> {
         let mut new = self.clone();
         let mut changed = Changed::default();
-        let mut kept = std::collections::HashSet::new();
+        let mut kept = HashSet::new();
         for flow in flows {
             match new.find(&flow) {
                 Some(old) if old.owner == owner && old.flow == flow => _ = kept.insert(old.id),
@@ -195,16 +195,15 @@ impl Pipeline {
         };
         new.remove_if(goes, &mut changed);
         // A flow that was given twice: the first of them is gone again.
-        changed
-            .added
-            .retain(|id| kept.contains(id) && !changed.removed.iter().any(|old| old.id == *id));
+        let gone: HashSet<_> = changed.removed.iter().map(|old| old.id).collect();
+        changed.added.retain(|id| kept.contains(id) && !gone.contains(id));
         *self = new;
         Ok(changed)
     }
 
     /// Removes flows by their numbers, whoever made them: those whose time is over.
     pub fn remove(&mut self, ids: &[FlowId]) -> Changed {
-        let ids: std::collections::HashSet<_> = ids.iter().copied().collect();
+        let ids: HashSet<_> = ids.iter().copied().collect();
         let mut changed = Changed::default();
         self.remove_if(|entry| ids.contains(&entry.id), &mut changed);
         changed
@@ -264,7 +263,9 @@ impl Pipeline {
             return Err(Refused::NotYours { table: other.flow.table, id: other.id });
         }
         let mut changed = Changed::default();
-        self.remove_if(|old| old.owner == owner && criteria.includes(&old.flow), &mut changed);
+        let own = self.selected(criteria).filter(|old| old.owner == owner);
+        let gone = own.cloned().collect();
+        self.remove_all(gone, &mut changed);
         Ok(changed)
     }
 
@@ -325,25 +326,32 @@ impl Pipeline {
 
     /// Which flows are meant.
     pub fn selected<'a>(&'a self, criteria: &'a Criteria) -> impl Iterator<Item = &'a Arc<Entry>> {
-        self.entries().filter(|entry| criteria.includes(&entry.flow))
+        let Criteria { vrf, table, strict, matches, .. } = criteria;
+        // All that is strict names one flow, which is found without a look at the others.
+        let (named, all) = match (vrf, table, strict) {
+            (Some(vrf), Some(table), Some(priority)) => {
+                (self.table(*vrf, *table).and_then(|table| table.find(matches, *priority)), None)
+            }
+            _ => (None, Some(self.entries())),
+        };
+        let meant = named.into_iter().chain(all.into_iter().flatten());
+        meant.filter(|entry| criteria.includes(&entry.flow))
     }
 
     fn remove_if(&mut self, goes: impl Fn(&Entry) -> bool, changed: &mut Changed) {
-        let first = changed.removed.len();
-        changed.removed.extend(self.entries().filter(|entry| goes(entry)).cloned());
-        let gone = mem::take(&mut changed.removed);
-        for entry in &gone[first..] {
+        let gone = self.entries().filter(|entry| goes(entry)).cloned().collect();
+        self.remove_all(gone, changed);
+    }
+
+    fn remove_all(&mut self, gone: Vec<Arc<Entry>>, changed: &mut Changed) {
+        for entry in &gone {
             self.table_mut(entry.flow.vrf, entry.flow.table).remove(entry);
         }
-        let mut vrfs: Vec<_> = gone[first..].iter().map(|entry| entry.flow.vrf).collect();
+        let mut vrfs: Vec<_> = gone.iter().map(|entry| entry.flow.vrf).collect();
         vrfs.sort_unstable();
         vrfs.dedup();
         vrfs.into_iter().for_each(|vrf| self.recount(vrf));
-        changed.removed = gone;
-    }
-
-    fn find(&self, flow: &Flow) -> Option<&Arc<Entry>> {
-        self.table(flow.vrf, flow.table).and_then(|table: &Table| table.find(flow))
+        changed.removed.extend(gone);
     }
 }
 

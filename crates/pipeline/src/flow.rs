@@ -5,6 +5,7 @@ use core::cmp::Reverse;
 use types::{PacketFields, PortId, VrfId};
 
 use crate::action::Action;
+use crate::ct::NatNew;
 use crate::field::{Field, Needs};
 use crate::matches::Match;
 
@@ -41,6 +42,14 @@ impl Flow {
     pub fn actions_read(&self) -> PacketFields {
         let of = |reads, action: &Action| reads | action.reads();
         self.actions.iter().fold(PacketFields::NONE, of)
+    }
+
+    /// What its `ct` translate of new connections.
+    pub fn translations(&self) -> impl Iterator<Item = &NatNew> {
+        self.actions.iter().filter_map(|action| match action {
+            Action::Ct(ct) => ct.nat.as_ref()?.new.as_deref(),
+            _ => None,
+        })
     }
 
     /// Whether it sends to a port.

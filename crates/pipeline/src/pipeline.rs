@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use types::{PacketFields, PortId, VrfId};
 
-use crate::action::Action;
-use crate::ct::NatNew;
 use crate::fields::Fields;
 use crate::flow::{Entry, Flow, FlowId};
 use crate::table::Table;
@@ -74,7 +72,18 @@ impl Pipeline {
         tables.flat_map(|table| table.entries())
     }
 
-    /// The flows that another pipeline may lack: those of masks that the two do not share.
+    /// Whether a flow asks for connections.
+    pub fn tracks(&self) -> bool {
+        let mut tables = self.vrfs.values().flat_map(|tables| &tables.tables);
+        tables.any(|table| table.tracks())
+    }
+
+    /// The flow with the same table, match and priority, if there is one.
+    pub fn find(&self, flow: &Flow) -> Option<&Arc<Entry>> {
+        self.table(flow.vrf, flow.table)?.find(&flow.matches, flow.priority)
+    }
+
+    /// The flows that another pipeline lacks, or has as others.
     pub fn unshared<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a Arc<Entry>> {
         let is_shared = |vrf: &VrfId, tables: &Arc<Tables>| {
             other.vrfs.get(vrf).is_some_and(|others| Arc::ptr_eq(tables, others))
@@ -93,23 +102,10 @@ impl Pipeline {
         entries
     }
 
-    /// What `ct` translates of new connections, of all flows.
-    pub fn translations(&self) -> impl Iterator<Item = &NatNew> {
-        self.entries().flat_map(|entry| &entry.flow.actions).filter_map(|action| match action {
-            Action::Ct(ct) => ct.nat.as_ref()?.new.as_deref(),
-            _ => None,
-        })
-    }
-
     /// The ports that flows of a VRF send frames by, in order.
     pub fn outputs(&self, vrf: VrfId) -> Vec<PortId> {
         let tables = self.tables(vrf).map_or(&[][..], |tables| &tables.tables);
-        let entries = tables.iter().flat_map(|table| table.entries());
-        let ports =
-            entries.flat_map(|entry| &entry.flow.actions).filter_map(|action| match action {
-                Action::Output(port) => Some(*port),
-                _ => None,
-            });
+        let ports = tables.iter().flat_map(|table| table.outputs());
         let ports: std::collections::BTreeSet<PortId> = ports.collect();
         ports.into_iter().collect()
     }

@@ -10,13 +10,14 @@
 //! registers and ports of the gateway; and they are compiled as a whole, while flows come and go
 //! one by one.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use types::PacketFields;
+use types::{PacketFields, PortId};
 
+use crate::action::Action;
 use crate::fields::{Fields, WORDS, word};
 use crate::flow::{Entry, Flow};
 use crate::matches::Match;
@@ -36,6 +37,10 @@ pub(crate) struct Table {
     leading_back: usize,
     /// How many flows write what keys of packets say.
     rewriting: usize,
+    /// How many flows ask for connections.
+    tracking: usize,
+    /// How often flows send frames by each port.
+    outputs: BTreeMap<PortId, usize>,
     /// How many flows match where the packet would be routed to.
     asking_for_exit: usize,
 }
@@ -105,6 +110,17 @@ impl Table {
         if flow.rewrites() {
             change(&mut self.rewriting);
         }
+        if flow.actions.iter().any(|action| matches!(action, Action::Ct(_))) {
+            change(&mut self.tracking);
+        }
+        for action in &flow.actions {
+            let Action::Output(port) = action else { continue };
+            let count = self.outputs.entry(*port).or_default();
+            change(count);
+            if *count == 0 {
+                self.outputs.remove(port);
+            }
+        }
         if flow.matches.mask[word::OUT] != 0 {
             change(&mut self.asking_for_exit);
         }
@@ -116,15 +132,34 @@ impl Table {
         self.rewriting > 0
     }
 
-    /// The flows of the groups that another table does not share.
+    /// Whether a flow asks for connections.
+    pub(crate) const fn tracks(&self) -> bool {
+        self.tracking > 0
+    }
+
+    /// The ports that flows send frames by.
+    pub(crate) fn outputs(&self) -> impl Iterator<Item = PortId> {
+        self.outputs.keys().copied()
+    }
+
+    /// The flows that are not another table's too.
     pub(crate) fn unshared<'a>(
         &'a self,
         other: Option<&'a Self>,
     ) -> impl Iterator<Item = &'a Arc<Entry>> {
         let groups = other.map_or(&[][..], |other| &other.groups);
-        let shared: HashSet<*const Group> = groups.iter().map(Arc::as_ptr).collect();
-        let groups = self.groups.iter().filter(move |group| !shared.contains(&Arc::as_ptr(group)));
-        groups.flat_map(|group| group.flows.values().flatten())
+        let of_mask: HashMap<_, _> = groups.iter().map(|group| (&group.mask, group)).collect();
+        let groups =
+            self.groups.iter().map(move |group| (group, of_mask.get(&group.mask).copied()));
+        let differing =
+            groups.filter(|(group, other)| other.is_none_or(|other| !Arc::ptr_eq(group, other)));
+        differing.flat_map(|(group, other)| {
+            group.flows.iter().flat_map(move |(key, flows)| {
+                let others = other.and_then(|other| other.flows.get(key));
+                let others = others.map_or(&[][..], |others| others);
+                flows.iter().filter(|flow| !others.iter().any(|other| Arc::ptr_eq(flow, other)))
+            })
+        })
     }
 
     /// All flows, in no order.
@@ -149,13 +184,12 @@ impl Table {
         best
     }
 
-    /// The flow with the same match and priority.
-    pub(crate) fn find(&self, flow: &Flow) -> Option<&Arc<Entry>> {
-        let mask = sparse(&flow.matches);
+    /// The flow with this match and priority.
+    pub(crate) fn find(&self, matches: &Match, priority: u16) -> Option<&Arc<Entry>> {
+        let mask = sparse(matches);
         let group = self.groups.iter().find(|group| group.mask == mask)?;
-        let same = group.flows.get(&*key(&mask, &flow.matches.value))?;
-        same.iter()
-            .find(|old| old.flow.priority == flow.priority && old.flow.matches == flow.matches)
+        let same = group.flows.get(&*key(&mask, &matches.value))?;
+        same.iter().find(|old| old.flow.priority == priority && old.flow.matches == *matches)
     }
 
     /// A flow of the same priority that may match the same packet, and is not the same.

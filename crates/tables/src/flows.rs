@@ -136,9 +136,13 @@ impl Flows {
         }
     }
 
-    /// Makes the pools that the flows ask for, as far as they are not there.
-    pub(crate) fn make_pools(&mut self, pipeline: &Pipeline) -> Result<(), FlowError> {
-        for new in pipeline.translations().filter(|new| new.end == NatEnd::Source) {
+    /// Makes the pools that flows ask for, as far as they are not there.
+    pub(crate) fn make_pools<'a>(
+        &mut self,
+        flows: impl Iterator<Item = &'a Flow>,
+    ) -> Result<(), FlowError> {
+        let translations = flows.flat_map(Flow::translations);
+        for new in translations.filter(|new| new.end == NatEnd::Source) {
             if self.pool_of(new).is_some() {
                 continue;
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::{ChangeKind, Refusal, RefusalCode};
 use conntrack::Connections;
 use packet::Time;
-use pipeline::{Action, Pipeline};
+use pipeline::Pipeline;
 use tables::Tables;
 
 use super::Draft;
@@ -30,7 +30,7 @@ impl Maker {
         desired: &Desired,
         now: Time,
     ) -> Result<(), Refusal> {
-        let is_wanted = || desired.conntrack.is_some() || uses_ct(pipeline);
+        let is_wanted = || desired.conntrack.is_some() || pipeline.tracks();
         if tables.connections().is_some() || !is_wanted() {
             return Ok(());
         }
@@ -44,11 +44,6 @@ impl Maker {
         tables.set_connections(Arc::new(table));
         Ok(())
     }
-}
-
-fn uses_ct(pipeline: &Pipeline) -> bool {
-    let mut actions = pipeline.entries().flat_map(|entry| &entry.flow.actions);
-    actions.any(|action| matches!(action, Action::Ct(_)))
 }
 
 impl Draft<'_> {

@@ -126,13 +126,11 @@ impl Draft<'_> {
         now: Time,
     ) -> Result<FlowReport, Refusal> {
         self.make_connections(&pipeline, now)?;
+        let before = self.tables.pipeline().clone();
         self.tables.set_pipeline(pipeline, now).map_err(|error| refusal(&error))?;
-        let touched: HashSet<_> = changed.added.iter().chain(&changed.modified).collect();
-        let entries = self.tables.pipeline().entries();
-        let by_id: BTreeMap<FlowId, Arc<Entry>> = entries
-            .filter(|entry| touched.contains(&entry.id))
-            .map(|entry| (entry.id, Arc::clone(entry)))
-            .collect();
+        let come = self.tables.pipeline().unshared(&before);
+        let by_id: BTreeMap<FlowId, Arc<Entry>> =
+            come.map(|entry| (entry.id, Arc::clone(entry))).collect();
         let by_place: HashMap<Place, FlowId> =
             by_id.values().map(|entry| (place(&entry.flow), entry.id)).collect();
         // One that was added and is gone again was never there for others.
@@ -432,14 +430,15 @@ pub(super) fn origin_of(
     let is_of_file = |change: &FlowChange| {
         let read =
             parse_change(command(change.command), &change.flow, &KnownNames(desired)).ok()?;
-        let meant = |flow: &Flow| match &read {
-            Change::Add { flow: new, .. } => place(new) == place(flow),
-            Change::Modify { criteria, .. } => criteria.includes(flow),
-            Change::Delete { criteria } => criteria.includes(flow),
+        let pipeline = tables.pipeline();
+        let of_file =
+            |entry: &Arc<Entry>| desired.flows.get(&entry.id) == Some(&Origin::Configuration);
+        let is_of_file = match &read {
+            Change::Add { flow, .. } => pipeline.find(flow).is_some_and(of_file),
+            Change::Modify { criteria, .. } => pipeline.selected(criteria).any(of_file),
+            Change::Delete { criteria } => pipeline.selected(criteria).any(of_file),
         };
-        let mut entries = tables.pipeline().entries().filter(|entry| meant(&entry.flow));
-        let of_file = |id: &FlowId| desired.flows.get(id) == Some(&Origin::Configuration);
-        entries.any(|entry| of_file(&entry.id)).then_some(Origin::Configuration)
+        is_of_file.then_some(Origin::Configuration)
     };
     changes.changes.iter().find_map(is_of_file)
 }

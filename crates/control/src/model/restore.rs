@@ -10,7 +10,9 @@ mod former;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{Key, LinkChange, Origin, Refusal, RefusalCode, Request, VrfChange};
+use api::{
+    FlowChange, FlowChanges, Key, LinkChange, Origin, Refusal, RefusalCode, Request, VrfChange,
+};
 use packet::Time;
 use tables::{TableId, TableRef, Tables};
 use types::{Ipsec, Spi, VrfId};
@@ -98,6 +100,7 @@ impl Control {
         draft.now = now;
         draft.connections = Some(self.connections);
         draft.sa_events = Some(&mut self.sa_events);
+        let mut flows = Flows::default();
         for line in texts.flat_map(str::lines) {
             let (command, origin) = match line.strip_prefix(OF_FILE) {
                 Some(rest) if rest.starts_with(LINK) => {
@@ -135,6 +138,10 @@ impl Control {
                     continue;
                 }
             };
+            let is_flow = matches!(&request, Request::FlowChange(changes) if !changes.replace);
+            if !is_flow || flows.origin != Some(origin) {
+                flows.make(&mut draft, is_same_file, &mut has_lost, &mut restored);
+            }
             if let Request::StateDelete(id) = &request {
                 let name = (id.vrf.clone(), id.destination, id.spi);
                 if without_keys.remove(&name) {
@@ -154,6 +161,11 @@ impl Control {
                     continue;
                 };
                 request = Request::LinkSet(change);
+            }
+            if is_flow && let Request::FlowChange(changes) = request {
+                flows.origin = Some(origin);
+                flows.lines.extend(changes.changes.into_iter().map(|change| (command, change)));
+                continue;
             }
             // One that the file names too, deleted and added by commands.
             if let Request::VrfAdd(vrf) = &request
@@ -199,6 +211,7 @@ impl Control {
                 }
             }
         }
+        flows.make(&mut draft, is_same_file, &mut has_lost, &mut restored);
         restored.without_keys = without_keys.len() as u64;
         let closed = closed(&draft.tables).map(|vrf| vrf.name.to_string());
         restored.closed = closed.filter(|name| without_policies.contains(name)).collect();
@@ -254,6 +267,63 @@ impl Draft<'_> {
             }
         }
         meant.into_iter().map(|(name, _)| name).collect()
+    }
+}
+
+/// Changes of flows that stand behind each other in the log. They are made together: each by itself
+/// would cost a look at all flows.
+#[derive(Default)]
+struct Flows<'t> {
+    lines: Vec<(&'t str, FlowChange)>,
+    origin: Option<Origin>,
+}
+
+impl<'t> Flows<'t> {
+    /// Makes them, and begins anew.
+    fn make(
+        &mut self,
+        draft: &mut Draft<'_>,
+        is_same_file: bool,
+        has_lost: &mut bool,
+        restored: &mut Restored,
+    ) {
+        let Self { lines, origin } = core::mem::take(self);
+        let Some(origin) = origin else { return };
+        draft.origin = origin;
+        let mut refused = Vec::new();
+        draft.make_flows(&lines, &mut refused);
+        restored.done += (lines.len() - refused.len()) as u64;
+        for (command, refusal) in refused {
+            // What it is about is gone with the former file.
+            if !is_same_file && is_left(&refusal, &None, draft.desired, *has_lost) {
+                restored.left += 1;
+            } else {
+                *has_lost = true;
+                restored.refuse(command, &refusal);
+            }
+        }
+    }
+}
+
+impl Draft<'_> {
+    /// Makes changes of flows, and notes those that are refused.
+    fn make_flows<'t>(
+        &mut self,
+        lines: &[(&'t str, FlowChange)],
+        refused: &mut Vec<(&'t str, Refusal)>,
+    ) {
+        let changes = lines.iter().map(|(_, change)| change.clone()).collect();
+        let changes = FlowChanges { changes, replace: false };
+        match (self.carry_out_or_leave(Request::FlowChange(changes), self.now), lines) {
+            (Ok(_), _) | (Err(_), []) => {}
+            (Err(refusal), [(command, _)]) => refused.push((command, refusal)),
+            // Some are refused: in which half?
+            (Err(_), _) => {
+                let (first, second) = lines.split_at(lines.len() / 2);
+                self.make_flows(first, refused);
+                self.make_flows(second, refused);
+            }
+        }
     }
 }
 

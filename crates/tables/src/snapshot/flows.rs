@@ -90,9 +90,10 @@ impl Tables {
     pub fn set_pipeline(&mut self, pipeline: Pipeline, now: Time) -> Result<(), TableError> {
         let mut flows = self.flows.clone();
         let changed = Arc::make_mut(&mut flows);
-        changed.make_pools(&pipeline).map_err(TableError::Flows)?;
         let before = &self.flows.pipeline;
         let (old, new) = (by_id(before.unshared(&pipeline)), by_id(pipeline.unshared(before)));
+        let come = new.values().map(|entry| &entry.flow);
+        changed.make_pools(come).map_err(TableError::Flows)?;
         let mut differing = Vec::new();
         for (id, entry) in &old {
             if !new.contains_key(id) {

@@ -363,6 +363,31 @@ fn a_batch_is_noted_as_far_as_it_was_carried_out() {
 }
 
 #[test]
+fn flows_that_are_refused_harm_no_others() {
+    let add = |number: usize, conditions: &str| {
+        format!("flow add table=1,priority={number},{conditions} actions=drop")
+    };
+    let mut lines: Vec<_> = (0..500).map(|number| add(number, "ip")).collect();
+    for at in [0, 77, 78, 499] {
+        lines[at] = add(at, "in_port=gone");
+    }
+    lines.insert(300, "flow del --strict table=1,priority=5,ip".to_owned());
+    lines.insert(200, "vrf add red".to_owned());
+    lines.push("flow add vrf=red,table=1 actions=drop".to_owned());
+    let mut control = running(BASE);
+    let text = lines.join("\n");
+    let restored = control.restore([text.as_str()].into_iter(), &BTreeMap::new(), true, NOW);
+    assert_eq!((restored.done, restored.left, restored.refusals), (499, 0, 4));
+    let at = |priority: usize| format!("flow add table=1,priority={priority},in_port=gone");
+    let named = restored.refused.iter().zip([0, 77, 78, 499].map(at));
+    assert!(named.clone().all(|(told, line)| told.starts_with(&line)), "{:?}", restored.refused);
+    let tables = control.tables();
+    let priorities = tables.pipeline().sorted();
+    assert_eq!(priorities.len(), 496);
+    assert!(priorities.iter().all(|entry| entry.flow.priority != 5));
+}
+
+#[test]
 fn a_policy_named_by_its_index_is_noted_by_its_selector() {
     let mut control = keeping(BASE);
     let policy = control.desired.policies.keys().next().copied().unwrap();
