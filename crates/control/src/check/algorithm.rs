@@ -7,6 +7,7 @@ use esp::{
 };
 
 use super::{Fault, shown};
+use crate::config::nearest;
 
 /// The keys of an SA, of the algorithms that its names mean.
 pub(super) fn keys(spec: &StateSpec) -> Result<KeyMaterial, Fault> {
@@ -143,10 +144,12 @@ fn supported<T>(
             Err(Fault::unsupported(part, format!("algorithm {} is not supported yet", known.name))
                 .hint(hint()))
         }
-        None => {
-            Err(Fault::invalid(part, format!("there is no algorithm '{}'", shown(name)))
-                .hint(hint()))
-        }
+        // A word that is like none may be the key.
+        None => Err(match nearest(name, names.iter().map(|known| known.name)) {
+            Some(near) => Fault::invalid(part, format!("there is no algorithm '{}'", shown(name)))
+                .hint(format!("did you mean {near}?")),
+            None => Fault::invalid(part, "the word in place of an algorithm is none").hint(hint()),
+        }),
     }
 }
 

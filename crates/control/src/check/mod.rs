@@ -8,14 +8,13 @@ mod algorithm;
 pub(crate) mod circle;
 mod filter;
 mod policy;
-mod qdisc;
+pub(crate) mod qdisc;
 mod state;
 mod weak_keys;
 
 pub(crate) use algorithm::{default_truncation, encryption_name, integrity_name, is_algorithm};
 pub(crate) use filter::{MAX_PREFERENCE, filter};
 pub(crate) use policy::{action, link_policy, policy, selector};
-pub(crate) use qdisc::qdisc;
 pub(crate) use state::state;
 pub(crate) use weak_keys::{KeyUses, SHARED, doubts};
 

@@ -44,6 +44,49 @@ fn no_error_shows_what_may_be_a_key() {
 }
 
 #[test]
+fn no_error_shows_a_key_however_a_command_is_cut_or_mistyped() {
+    const KEYS: [&str; 4] = [
+        "open-sesame-open-20b",
+        "0x00112233445566778899aabbccddeeff01020304",
+        "0123456789abcdef0123",
+        "correct horse battery",
+    ];
+    const ALGORITHMS: [&str; 5] = [
+        "aead rfc4106(gcm(aes)) KEY 128",
+        "enc cbc(aes) KEY auth sha1 KEY",
+        "auth-trunc hmac(sha256) KEY 128 enc cbc(aes) KEY",
+        "enc cbc(aes) KEY auth-trunc hmac(sha256) KEY 128 reqid 7",
+        "aead rfc4106(gcm(aes)) KEY 128 flag noecn replay-window 64",
+    ];
+    let hides = |words: &[&str]| {
+        // It may be right as well.
+        let Err(refusal) = parse(words) else { return };
+        let said = refusal.to_string();
+        let shown = KEYS.iter().find(|key| said.contains(&key[..6]));
+        assert!(shown.is_none(), "{words:?}: {said}");
+    };
+    for (key, algorithms) in KEYS.iter().flat_map(|key| ALGORITHMS.map(|it| (key, it))) {
+        for verb in ["add", "update", "ad", "frobnicate", "delete", "list"] {
+            let line = format!(
+                "xfrm state {verb} src 192.0.2.1 dst 192.0.2.2 proto esp spi 9 mode tunnel \
+                {algorithms}"
+            );
+            let words: Vec<&str> =
+                line.split(' ').map(|word| if word == "KEY" { key } else { word }).collect();
+            for at in 0..words.len() {
+                hides(&words[..at]);
+                let (before, behind) = words.split_at(at);
+                let others: [&[&str]; 3] = [&[], &["frobnicate"], &[words[at], words[at]]];
+                for instead in others {
+                    let changed = [before, instead, &behind[1..]].concat();
+                    (at..=changed.len()).for_each(|end| hides(&changed[..end]));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn the_lines_that_linux_users_type_are_accepted_as_they_stand() {
     let lines = "\
         xfrm state add src 192.168.11.2 dst 192.168.11.1 spi 1 proto esp mode tunnel reqid 1 auth sha1 0x1c0cf2bb72ce67ba245b593076dfb27a enc 'cbc(aes)' 0x1c0cf2bb72ce67ba245b593076dfb27a

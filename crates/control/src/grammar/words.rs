@@ -238,6 +238,23 @@ impl<'w> Words<'w> {
         word.parse().map_err(|why| self.invalid(format!("{key} '{}': {why}", shown(word))))
     }
 
+    /// The name of an algorithm, behind which stands its key. A word that is no such name may be the
+    /// key itself.
+    pub(super) fn algorithm<T>(
+        &mut self,
+        known: &[esp::LinuxName<T>],
+        what: &str,
+    ) -> Result<String, Refusal> {
+        let supported = known.iter().filter(|known| !known.variants.is_empty());
+        // Linux has them in full.
+        self.offers(&supported.map(|known| known.name).collect::<Vec<_>>());
+        let word = self.need(what)?;
+        if !crate::check::is_algorithm(word) {
+            self.key = Some(self.at - 1);
+        }
+        Ok(word.to_owned())
+    }
+
     /// A key: hexadecimal with 0x in front, otherwise the bytes of the word itself, as with
     /// iproute2. No error shows it.
     pub(super) fn key(&mut self, of: &str) -> Result<Key, Refusal> {

@@ -1,9 +1,13 @@
 //! The terminal, which is given back as it was, however the process ends.
 
-use std::io::{Stdout, Write, stdout};
+use std::io::{Stdout, Write, stdin, stdout};
+use std::os::fd::AsFd;
 use std::panic;
+use std::time::Duration;
 
 use anyhow::Context;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
@@ -56,9 +60,29 @@ impl Drop for Terminal {
     }
 }
 
+/// Waits for keys. Returns whether there are some, in a terminal that is there.
+pub(super) fn has_input(wait: Duration) -> anyhow::Result<bool> {
+    let input = stdin();
+    let mut asked = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
+    let wait = PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO);
+    match poll(&mut asked, wait) {
+        // The size has changed, or a signal says that this is the end.
+        Err(Errno::EINTR) => Ok(false),
+        told => {
+            told.context("waiting for keys")?;
+            Ok(asked[0].revents() == Some(PollFlags::POLLIN))
+        }
+    }
+}
+
+/// Gives back how keys are read, for which nothing has to be written.
+pub(super) fn give_back_input() {
+    let _ = disable_raw_mode();
+}
+
 /// Gives the terminal back. If that fails, it has gone.
 fn give_back() {
-    let _ = disable_raw_mode();
+    give_back_input();
     let _ = execute!(stdout(), LeaveAlternateScreen, cursor::Show);
     let _ = stdout().flush();
 }
