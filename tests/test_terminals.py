@@ -1,9 +1,12 @@
 """Commands that go on until they are told to end: they end too when their terminal or their reader goes away."""
 
+import fcntl
 import os
 import resource
 import signal
+import struct
 import subprocess
+import termios
 import time
 
 import pytest
@@ -38,6 +41,7 @@ def start(gateway, words, **options):
 def on_terminal(gateway, *words):
     """Starts a command on a pseudo-terminal. Returns it and the terminal's other end."""
     master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     process = start(gateway, words, stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)
     return process, master

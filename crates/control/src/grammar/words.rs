@@ -184,7 +184,7 @@ impl<'w> Words<'w> {
     }
 
     /// What the next word, after `key`, means.
-    pub(super) fn choice<T: Copy>(
+    pub(super) fn choice<T: Clone>(
         &mut self,
         key: &str,
         choices: &[(&str, T)],
@@ -192,7 +192,7 @@ impl<'w> Words<'w> {
         self.offer(|offers| offers.words(choices.iter().map(|(name, _)| *name)));
         let word = self.need(&names(choices))?;
         match choices.iter().find(|(name, _)| *name == word) {
-            Some((_, value)) => Ok(*value),
+            Some((_, value)) => Ok(value.clone()),
             None => Err(self.invalid(format!("{key} '{}'", shown(word))).with_hint(names(choices))),
         }
     }

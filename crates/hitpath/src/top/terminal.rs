@@ -1,6 +1,7 @@
 //! The terminal, which is given back as it was, however the process ends.
 
 use std::io::{Stdout, Write, stdin, stdout};
+use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::panic;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::crossterm::{cursor, execute};
 
@@ -18,7 +19,8 @@ use super::screen::Screen;
 
 /// A terminal whose whole screen is drawn on.
 pub(super) struct Terminal {
-    terminal: ratatui::Terminal<CrosstermBackend<Stdout>>,
+    /// Never dropped: it would say on standard error that a terminal that has gone cannot be used.
+    terminal: ManuallyDrop<ratatui::Terminal<CrosstermBackend<Stdout>>>,
 }
 
 impl Terminal {
@@ -35,7 +37,7 @@ impl Terminal {
             .map_err(anyhow::Error::from)
             .and_then(|()| Ok(ratatui::Terminal::new(CrosstermBackend::new(stdout()))?));
         match begun {
-            Ok(terminal) => Ok(Self { terminal }),
+            Ok(terminal) => Ok(Self { terminal: ManuallyDrop::new(terminal) }),
             Err(error) => {
                 give_back();
                 Err(error.context("taking the terminal"))
@@ -50,7 +52,10 @@ impl Terminal {
 
     /// What is on the screen may be something else's: it is drawn anew.
     pub(super) fn clear(&mut self) -> anyhow::Result<()> {
-        self.terminal.clear().context("drawing the screen")
+        execute!(stdout(), Clear(ClearType::All)).context("drawing the screen")?;
+        // `clear` of ratatui would ask where the cursor is, which not every terminal replies to.
+        self.terminal.swap_buffers();
+        Ok(())
     }
 }
 
