@@ -148,7 +148,7 @@ fn supported<T>(
         None => Err(match nearest(name, names.iter().map(|known| known.name)) {
             Some(near) => Fault::invalid(part, format!("there is no algorithm '{}'", shown(name)))
                 .hint(format!("did you mean {near}?")),
-            None => Fault::invalid(part, "the word in place of an algorithm is none").hint(hint()),
+            None => Fault::invalid(part, "there is no such algorithm").hint(hint()),
         }),
     }
 }
