@@ -311,7 +311,8 @@ pub(super) fn next_hop(text: &mut String, view: &NextHopView) {
 
 pub(super) fn vrfs(text: &mut String, views: &[VrfView]) {
     let width = views.iter().map(|view| view.table.to_string().len()).fold(5, usize::max);
-    let _ = writeln!(text, "{:<16}  {:>width$}  IPsec\n{}", "Name", "Table", "-".repeat(25 + width));
+    let _ =
+        writeln!(text, "{:<16}  {:>width$}  IPsec\n{}", "Name", "Table", "-".repeat(25 + width));
     for view in views {
         let closed = if view.closed { ", closed: no policies" } else { "" };
         let ike = match view.ike {

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use runtime::exit::Exit;
@@ -14,8 +14,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::{PERIOD, terminal};
 
-/// How long a screen that is to end may still take. A daemon that does not reply takes two seconds
-/// of it.
+/// How long a screen may still take that is to end while its terminal is there. A daemon that does
+/// not reply takes two seconds of it.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Whether the screen is to end.
@@ -42,7 +42,12 @@ impl Ending {
                 thread::sleep(PERIOD);
             }
             asked.store(true, Ordering::Relaxed);
-            thread::sleep(GRACE);
+            let end = Instant::now() + GRACE;
+            while Instant::now() < end && !has_gone() {
+                thread::sleep(PERIOD);
+            }
+            // The screen may have noticed by itself.
+            thread::sleep(3 * PERIOD);
             terminal::give_back_input();
             std::process::exit(Exit::Done as i32);
         };

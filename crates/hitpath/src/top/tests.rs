@@ -113,7 +113,8 @@ fn a_column_is_shown_whole_or_not_at_all() {
             for width in [30, 60, 80, 120] {
                 let shown = drawn(&screen, width, 24)[3].clone();
                 assert!(shown.contains(mark), "{view:?}, {width}: {shown}");
-                let wrong = shown.split_whitespace().find(|name| !wide.contains(&format!("{name} ")));
+                let wrong =
+                    shown.split_whitespace().find(|name| !wide.contains(&format!("{name} ")));
                 let is_last = |name: &str| wide.trim_end().ends_with(name);
                 assert!(wrong.is_none_or(is_last), "{view:?}, {width}: {shown}");
             }
