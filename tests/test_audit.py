@@ -109,6 +109,28 @@ def test_a_trace_too_many_is_in_it_and_what_is_no_request(gateway):
         wait_for(gateway.path, count, outcome="refused", reason="the request cannot be understood")
 
 
+def test_no_key_is_told_of_commands_that_are_cut_off(gateway, tmp_path):
+    key = "open-sesame-open-20b"
+    ends = (f"aead 'rfc4106(gcm(aes))' {key} 128", f"enc aes {key} auth sha1 {key}", f"enc {key} aead {key} 128")
+    head = "xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x100 mode tunnel"
+    lines = []
+    for end in ends:
+        words = f"{head} {end}".split()
+        lines += [" ".join(words[:at]) for at in range(1, len(words) + 1)]
+        lines += [" ".join(words[:at] + words[at + 1 :]) for at in range(len(words))]
+    file = tmp_path / "commands"
+    file.write_text("\n".join(lines) + "\n")
+    for how in ([], ["-j"]):
+        done = gateway.run(*how, "batch", "--force", file, check=False)
+        assert done.returncode == 1 and done.stderr and "sesame" not in done.stdout + done.stderr
+    for line in lines[:: 7 if len(lines) > 40 else 1]:
+        done = gateway.run(*line.replace("'", "").split(), check=False)
+        assert "sesame" not in done.stdout + done.stderr, done.stderr
+    gateway.run("vrf", "add", "last")
+    wait_for(gateway.path, command="vrf add last")
+    assert "sesame" not in gateway.path.read_text() and "sesame" not in gateway.log()
+
+
 @pytest.mark.parametrize("how, outcomes", [([], ["done", "refused"]), (["--force"], ["done", "refused", "done"]), (["--atomic"], ["refused"])])
 def test_each_line_of_a_batch_has_its_own(gateway, tmp_path, how, outcomes):
     file = tmp_path / "commands"

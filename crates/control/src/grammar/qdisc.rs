@@ -5,7 +5,7 @@ use types::qdisc::QdiscHandle;
 
 use super::complete::Name;
 use super::words::{Words, shown};
-use crate::check::qdisc::{KINDS, PARAMETERS, Parameter, WITH_ECN};
+use crate::check::qdisc::{KINDS, PARAMETERS, WITH_ECN};
 use crate::quantity::Quantity;
 
 #[derive(Clone, Copy)]
@@ -189,10 +189,9 @@ fn usual(spec: &QdiscSpec) -> types::qdisc::Qdisc {
 }
 
 fn parameters(words: &mut Words<'_>, spec: &mut QdiscSpec) -> Result<(), Refusal> {
-    let known: Vec<&Parameter> = PARAMETERS.iter().filter(|it| it.is_of(&spec.kind)).collect();
-    let has_ecn = spec.kind == WITH_ECN;
-    let ecn: &[&str] = if has_ecn { &["ecn", "noecn"] } else { &[] };
-    let names = known.iter().flat_map(|it| [&[it.name], it.others].concat());
+    let ecn: &[&str] = if spec.kind == WITH_ECN { &["ecn", "noecn"] } else { &[] };
+    let known = PARAMETERS.iter().filter(|it| it.is_of(&spec.kind));
+    let names = known.flat_map(|it| [&[it.name], it.others].concat());
     let expected: Vec<&str> = names.chain(ecn.iter().copied()).collect();
     loop {
         // Each says how much may wait.
@@ -203,12 +202,14 @@ fn parameters(words: &mut Words<'_>, spec: &mut QdiscSpec) -> Result<(), Refusal
         };
         words.offers(&expected.iter().copied().filter(|word| *word != other).collect::<Vec<_>>());
         let Some(key) = words.next() else { break };
-        if has_ecn && matches!(key, "ecn" | "noecn") {
+        // One of another kind is refused by that name.
+        if matches!(key, "ecn" | "noecn") {
             words.once(key, &spec.ecn)?;
             spec.ecn = Some(key == "ecn");
             continue;
         }
-        let Some(of) = known.iter().find(|it| it.name == key || it.others.contains(&key)) else {
+        let mut all = PARAMETERS.iter();
+        let Some(of) = all.find(|it| it.name == key || it.others.contains(&key)) else {
             words.back();
             return Err(words.refuse(&expected, LATER));
         };

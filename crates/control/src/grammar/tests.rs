@@ -51,7 +51,8 @@ fn no_error_shows_a_key_however_a_command_is_cut_or_mistyped() {
         "0123456789abcdef0123",
         "correct horse battery",
     ];
-    const ALGORITHMS: [&str; 5] = [
+    const ALGORITHMS: [&str; 6] = [
+        "KEY aead rfc4106(gcm(aes)) KEY 128",
         "aead rfc4106(gcm(aes)) KEY 128",
         "enc cbc(aes) KEY auth sha1 KEY",
         "auth-trunc hmac(sha256) KEY 128 enc cbc(aes) KEY",

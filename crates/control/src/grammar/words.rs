@@ -44,13 +44,15 @@ pub(super) struct Words<'w> {
     family: Option<Family>,
     /// Where the last key stands. What follows may be the rest of one that was not put in quotes.
     key: Option<usize>,
+    /// Whether there may be keys among them, in the wrong place as well.
+    may_have_keys: bool,
     /// What could stand behind the last word, if that is wanted.
     offers: Option<RefCell<Offers>>,
 }
 
 impl<'w> Words<'w> {
     pub(super) fn new(all: Vec<&'w str>, family: Option<Family>) -> Self {
-        Self { all, at: 0, command: 0, family, key: None, offers: None }
+        Self { all, at: 0, command: 0, family, key: None, may_have_keys: false, offers: None }
     }
 
     /// The same, to find out what could stand behind the last word.
@@ -104,6 +106,11 @@ impl<'w> Words<'w> {
     /// The family of what is meant, if it was said in front of the command.
     pub(super) fn family(&self) -> Option<Family> {
         self.family
+    }
+
+    /// The command takes keys: words in the wrong place that are as long as those are not shown.
+    pub(super) fn expect_keys(&mut self) {
+        self.may_have_keys = true;
     }
 
     /// The words read so far name the command; errors say it.
@@ -415,9 +422,12 @@ impl<'w> Words<'w> {
 
     /// A word as errors show it, which nothing behind a key is.
     fn quoted(&self, word: &str) -> String {
-        match self.key.is_some() {
-            true => "a word that is not shown, as it follows a key,".to_owned(),
-            false => format!("'{}'", shown(word)),
+        // The keys of all algorithms are longer, or empty.
+        const SHORT: usize = 12;
+        match (self.key, self.may_have_keys && word.len() >= SHORT) {
+            (Some(_), _) => "a word that is not shown, as it follows a key,".to_owned(),
+            (None, true) => "a word that is not shown, as it may be a key,".to_owned(),
+            (None, false) => format!("'{}'", shown(word)),
         }
     }
 

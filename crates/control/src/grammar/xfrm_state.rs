@@ -177,6 +177,7 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
     let (mut aead, mut encryption, mut authentication) = (None, None, None);
     let (mut sent, mut received, mut flags, mut if_id) = (None, None, None, None);
     let known = [ID_WORDS, SPEC_WORDS].concat();
+    words.expect_keys();
     while let Some(key) = words.peek_of(&known) {
         if id.take(words)? {
             continue;
