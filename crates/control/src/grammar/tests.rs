@@ -896,10 +896,27 @@ fn what_is_not_here_is_refused_with_what_to_say_instead() {
         ("netns list", "'netns' is not here"),
         ("nexthop add id 1 blackhole", "next hops are parts of routes"),
         ("mon", "'mon' is not here"),
+        ("qdisc add dev wan clsact", "which needs no qdisc"),
+        ("neigh flush dev lan nud all", "nud permanent, and again"),
     ] {
         let refusal = parse(&split(line)).unwrap_err().to_string();
         assert!(refusal.contains(says), "{line}: {refusal}");
     }
+}
+
+#[test]
+fn the_port_of_link_set_stands_anywhere() {
+    let lines =
+        ["lan up mtu 1400", "dev lan up mtu 1400", "up lan mtu 1400", "mtu 1400 up dev lan"];
+    let all = lines.map(|line| accepted(&format!("link set {line}")));
+    assert!(all.iter().all(|one| *one == all[0]), "{all:?}");
+    for wrong in ["up lan wan", "lan up dev wan", "up", "multicast lan up"] {
+        assert!(parse(&split(&format!("link set {wrong}"))).is_err(), "{wrong}");
+    }
+    let rule = accepted("rule add type prohibit from 10.0.0.0/8");
+    assert_eq!(rule, accepted("rule add from 10.0.0.0/8 prohibit"));
+    let described = accepted("neigh del 10.0.0.2 dev lan lladdr 02:00:00:00:00:01");
+    assert_eq!(described, accepted("neigh del 10.0.0.2 dev lan"));
 }
 
 #[test]
