@@ -6,7 +6,7 @@ use esp::{
     LINUX_TRUNCATION, LinuxName,
 };
 
-use super::{Fault, shown};
+use super::{Fault, may_be_key, shown};
 use crate::config::nearest;
 
 /// The keys of an SA, of the algorithms that its names mean.
@@ -148,7 +148,14 @@ fn supported<T>(
         None => Err(match nearest(name, names.iter().map(|known| known.name)) {
             Some(near) => Fault::invalid(part, format!("there is no algorithm '{}'", shown(name)))
                 .hint(format!("did you mean {near}?")),
-            None => Fault::invalid(part, "there is no such algorithm").hint(hint()),
+            None => {
+                let name = if may_be_key(name) {
+                    "of that name".to_owned()
+                } else {
+                    format!("'{}'", shown(name))
+                };
+                Fault::invalid(part, format!("there is no algorithm {name}")).hint(hint())
+            }
         }),
     }
 }

@@ -68,6 +68,11 @@ impl From<Fault> for Refusal {
     }
 }
 
+/// Whether a word in the wrong place may be a key. Those of all algorithms are longer, or empty.
+pub(crate) fn may_be_key(word: &str) -> bool {
+    word.len() >= 12
+}
+
 /// A word as errors show it: nothing that could confuse a terminal, not all of a long one, and no
 /// key.
 pub(crate) fn shown(word: &str) -> String {

@@ -131,7 +131,8 @@ mod tests {
             aead("rfc7539esp(chacha20,poly1305)", 36, 128),
             "rfc7539esp(chacha20,poly1305) is not supported",
         );
-        refused(aead("gcm", 36, 128), "no such algorithm");
+        refused(aead("gcm", 36, 128), "no algorithm 'gcm'");
+        refused(aead("open-sesame-open", 36, 128), "no algorithm of that name");
         refused(aead("rfc4106(gcm(aes)", 36, 128), "no algorithm 'rfc4106(gcm(aes)' (did you mean");
         refused(separate("rfc4106(gcm(aes))", 20, None), "aead");
         refused(separate("cbc(aes)", 16, None), "RFC 8221");

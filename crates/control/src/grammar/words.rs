@@ -422,9 +422,7 @@ impl<'w> Words<'w> {
 
     /// A word as errors show it, which nothing behind a key is.
     fn quoted(&self, word: &str) -> String {
-        // The keys of all algorithms are longer, or empty.
-        const SHORT: usize = 12;
-        match (self.key, self.may_have_keys && word.len() >= SHORT) {
+        match (self.key, self.may_have_keys && crate::check::may_be_key(word)) {
             (Some(_), _) => "a word that is not shown, as it follows a key,".to_owned(),
             (None, true) => "a word that is not shown, as it may be a key,".to_owned(),
             (None, false) => format!("'{}'", shown(word)),
