@@ -82,6 +82,7 @@ const LATER: &[&str] = &[
 pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
     let command = words.command(COMMANDS, Some(Command::List))?;
     words.end_of_command();
+    words.expect_keys();
     let request = match command {
         Command::Add => Request::StateAdd(spec(words)?),
         Command::Update => Request::StateUpdate(spec(words)?),
@@ -177,7 +178,6 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
     let (mut aead, mut encryption, mut authentication) = (None, None, None);
     let (mut sent, mut received, mut flags, mut if_id) = (None, None, None, None);
     let known = [ID_WORDS, SPEC_WORDS].concat();
-    words.expect_keys();
     while let Some(key) = words.peek_of(&known) {
         if id.take(words)? {
             continue;
