@@ -75,7 +75,7 @@ fn no_error_shows_a_key_however_a_command_is_cut_or_mistyped() {
                 line.split(' ').map(|word| if word == "KEY" { key } else { word }).collect();
             // In place of a word that names what follows.
             let head = words.iter().position(|word| *word == "tunnel").unwrap() + 1;
-            hides(&[&words[..head], &[key][..], &words[head..]].concat());
+            hides(&[&words[..head], &[*key][..], &words[head..]].concat());
             for at in 0..words.len() {
                 hides(&words[..at]);
                 let (before, behind) = words.split_at(at);
