@@ -11,7 +11,7 @@ import time
 import pytest
 
 from harness.audit import parts, records, wait_for
-from harness.gateway import Gateway, Here
+from harness.gateway import Gateway, Here, binary
 from harness.netns import run
 from harness.site import site
 
@@ -69,6 +69,67 @@ def test_no_key_is_in_it_and_who_asks_for_keys_is(gateway):
     assert records(gateway.path, event="keys-shown", outcome="done")
     (flush,) = wait_for(gateway.path, command="xfrm state flush vrf main")
     assert flush["count"] == 2
+
+
+def test_changes_of_neighbours_are_in_it(gateway):
+    port = gateway.json("show", "ports")[0]["name"]
+    neighbour = f"192.168.13.77 lladdr 02:00:00:00:00:77 dev {port}"
+    for line in (f"neigh add {neighbour}", f"neigh add {neighbour}", f"neigh replace {neighbour}"):
+        gateway.run(*line.split(), check=False)
+    gateway.run("neigh", "del", "192.168.13.77", "dev", port)
+    gateway.run("neigh", "flush", "dev", port, "nud", "permanent")
+    wait_for(gateway.path, command=f"neigh flush dev {port} nud permanent")
+    changes = [(record["command"], record["outcome"]) for record in records(gateway.path, event="change")]
+    assert changes == [
+        (f"neigh add {neighbour}", "done"),
+        (f"neigh add {neighbour}", "refused"),
+        (f"neigh replace {neighbour}", "done"),
+        (f"neigh delete 192.168.13.77 dev {port}", "done"),
+        (f"neigh flush dev {port} nud permanent", "done"),
+    ]
+
+
+def test_a_trace_too_many_is_in_it_and_what_is_no_request(gateway):
+    env = os.environ | {"HITPATH_SOCKET": str(gateway.socket)}
+    traces = [subprocess.Popen([binary(), "trace", "add"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) for _ in range(8)]
+    try:
+        wait_for(gateway.path, 8, command="trace add", outcome="done")
+        assert gateway.run("trace", "add", check=False).returncode == 1
+        (refused,) = wait_for(gateway.path, command="trace add", outcome="refused")
+        assert refused["uid"] == os.geteuid() and "8 traces" in refused["reason"]
+    finally:
+        for trace in traces:
+            trace.terminate()
+            trace.communicate()
+    for count, path in enumerate(("/v1/monitor", "/v1/conntrack", "/v1/tap", "/v1/trace"), 1):
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(str(gateway.socket))
+            asking.sendall(f"POST {path} HTTP/1.1\r\nhost: hitpath\r\ncontent-length: 3\r\n\r\n{{a}}".encode())
+            assert b" 400 " in asking.recv(4096)
+        wait_for(gateway.path, count, outcome="refused", reason="the request cannot be understood")
+
+
+def test_no_key_is_told_of_commands_that_are_cut_off(gateway, tmp_path):
+    key = "open-sesame-open-20b"
+    ends = (f"aead 'rfc4106(gcm(aes))' {key} 128", f"enc aes {key} auth sha1 {key}", f"enc {key} aead {key} 128")
+    head = "xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x100 mode tunnel"
+    lines = []
+    for end in ends:
+        words = f"{head} {end}".split()
+        lines += [" ".join(words[:at]) for at in range(1, len(words) + 1)]
+        lines += [" ".join(words[:at] + words[at + 1 :]) for at in range(len(words))]
+    file = tmp_path / "commands"
+    file.write_text("\n".join(lines) + "\n")
+    for how in ([], ["-j"]):
+        done = gateway.run(*how, "batch", "--force", file, check=False)
+        told = done.stdout + done.stderr
+        assert done.returncode == 1 and "is not complete" in told and "sesame" not in told
+    for line in lines[::7]:
+        done = gateway.run(*line.replace("'", "").split(), check=False)
+        assert "sesame" not in done.stdout + done.stderr, done.stderr
+    gateway.run("vrf", "add", "last")
+    wait_for(gateway.path, command="vrf add last")
+    assert "sesame" not in gateway.path.read_text() and "sesame" not in gateway.log()
 
 
 @pytest.mark.parametrize("how, outcomes", [([], ["done", "refused"]), (["--force"], ["done", "refused", "done"]), (["--atomic"], ["refused"])])

@@ -109,6 +109,41 @@ def test_lines_are_those_of_iproute2(gateway):
         assert "proto esp" not in follower.text
 
 
+def test_what_is_replaced_by_the_same_has_not_changed(gateway):
+    lan = gateway.json("show", "ports")[0]["name"]
+    policy = "src 10.1.0.0/16 dst 10.2.0.0/16 dir out"
+    for line in (
+        f"route add 10.2.0.0/16 dev {lan}",
+        f"addr add 203.0.113.1/24 dev {lan}",
+        f"neigh add 203.0.113.9 lladdr 02:00:00:00:00:09 dev {lan}",
+        f"link add link {lan} name {lan}.5 type vlan id 5",
+        f"xfrm policy add {policy}",
+    ):
+        gateway.run(*line.split())
+    add, delete = "route add blackhole 10.99.0.0/16", "route del 10.99.0.0/16"
+    with Follower(gateway, "monitor", "all", "SA", "policy") as follower:
+        begun(follower, gateway, add, delete, r"Deleted blackhole 10\.99")
+        # Told in their order: what comes between the two marks is what was told meanwhile.
+        gateway.run(*"vrf add begin".split())
+        for line in (
+            f"route replace 10.2.0.0/16 dev {lan}",
+            f"route change 10.2.0.0/16 dev {lan}",
+            f"addr replace 203.0.113.1/24 dev {lan}",
+            f"neigh replace 203.0.113.9 lladdr 02:00:00:00:00:09 dev {lan}",
+            f"link set {lan} up",
+            f"link set {lan}.5 down",
+            f"link set {lan} nomaster mtu 1500 rpf off mss off",
+            "vrf set begin ipsec auto",
+            f"xfrm policy update {policy}",
+            "reload",
+        ):
+            gateway.run(*line.split())
+        gateway.run(*"vrf add end".split())
+        follower.wait(r"\d+: end: ")
+        between = re.search(r"\d+: begin: [^\[]*(.*)\[LINK\]\d+: end: ", follower.text, re.S)
+        assert between and between[1] == "", follower.text
+
+
 def test_who_reads_no_more_is_not_printed_for(gateway, tmp_path):
     """As by `| head -n 1`: the next change ends it."""
     env = os.environ | {"HITPATH_SOCKET": str(gateway.socket)}

@@ -6,12 +6,11 @@ use core::fmt::Write;
 
 use api::{
     AddressFilter, ConnectionFilter, FilterId, FlowChange, FlowCommand, LinkChange, LinkSpec,
-    MAIN_VRF, NeighbourFilter, PolicyFilter, PolicyId, QdiscSpec, Request, RouteFilter, RouteId,
-    RouteSpec, RuleSpec, Selector, StateFilter, StateSpec, TapTarget, TupleFilter, VrfChange,
+    MAIN_VRF, NeighbourFilter, PolicyFilter, PolicyId, Request, RouteFilter, RouteId, RouteSpec,
+    RuleSpec, Selector, StateFilter, StateSpec, TapTarget, TupleFilter, VrfChange,
 };
 use types::{Family, VlanProtocol};
 
-use crate::quantity::Quantity;
 use crate::{check, describe};
 
 /// What stands in place of a key.
@@ -139,9 +138,9 @@ fn without_family(request: &Request) -> String {
         R::LinkSet(change) => link_set(change),
         R::LinkList(_) => "link list".to_owned(),
 
-        R::QdiscAdd(spec) => qdisc("qdisc add", spec),
-        R::QdiscReplace(spec) => qdisc("qdisc replace", spec),
-        R::QdiscChange(spec) => qdisc("qdisc change", spec),
+        R::QdiscAdd(spec) => format!("qdisc add {}", describe::qdisc(spec)),
+        R::QdiscReplace(spec) => format!("qdisc replace {}", describe::qdisc(spec)),
+        R::QdiscChange(spec) => format!("qdisc change {}", describe::qdisc(spec)),
         R::QdiscDelete(id) => {
             let mut text = format!("qdisc delete dev {}", id.dev);
             match id.parent {
@@ -464,52 +463,6 @@ fn flow(change: &FlowChange) -> String {
         FlowCommand::DeleteStrict => "del --strict",
     };
     format!("flow {command} {}", change.flow)
-}
-
-fn qdisc(verb: &str, spec: &QdiscSpec) -> String {
-    let QdiscSpec {
-        dev,
-        parent,
-        handle,
-        kind,
-        rate,
-        burst,
-        limit,
-        latency,
-        flows,
-        target,
-        interval,
-        quantum,
-        ecn,
-        ce_threshold,
-        memory_limit,
-    } = spec;
-    let mut text = format!("{verb} dev {dev}");
-    match parent {
-        None => text.push_str(" root"),
-        parent => word(&mut text, "parent", parent.as_ref()),
-    }
-    word(&mut text, "handle", handle.as_ref());
-    flag(&mut text, true, kind);
-    let size = |bytes: &Option<u64>| bytes.map(|bytes| Quantity::Size.text(bytes));
-    let time = |time: &Option<u64>| time.map(|time| Quantity::Time.text(time));
-    word(&mut text, "rate", rate.map(|rate| Quantity::Rate.text(rate)));
-    word(&mut text, "burst", size(burst));
-    match &**kind {
-        "tbf" => word(&mut text, "limit", size(limit)),
-        _ => word(&mut text, "limit", *limit),
-    }
-    word(&mut text, "latency", time(latency));
-    word(&mut text, "flows", *flows);
-    word(&mut text, "target", time(target));
-    word(&mut text, "interval", time(interval));
-    word(&mut text, "quantum", *quantum);
-    if let Some(ecn) = ecn {
-        flag(&mut text, true, if *ecn { "ecn" } else { "noecn" });
-    }
-    word(&mut text, "ce_threshold", time(ce_threshold));
-    word(&mut text, "memory_limit", size(memory_limit));
-    text
 }
 
 fn tuple(text: &mut String, names: [&str; 4], is: &TupleFilter) {

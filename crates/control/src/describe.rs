@@ -4,12 +4,11 @@ use core::fmt::Write;
 
 use api::{
     FilterKeys, FilterSpec, FilterTarget, FirewallSpec, MAIN_VRF, MemberSpec, PolicySpec,
-    RouteSpec, RuleAction, RuleSpec, Selector, StateSpec,
+    QdiscSpec, RouteSpec, RuleAction, RuleSpec, Selector, StateSpec,
 };
-use types::qdisc::{FqCodel, Pfifo, Qdisc, QdiscHandle, Tbf};
 use types::{Family, FilterHook, PolicyAction, RouteKind, VlanProtocol};
 
-use crate::quantity::Quantity;
+use crate::check::qdisc::PARAMETERS;
 use crate::settings::PortSettings;
 
 /// The firewall as JSON without blanks.
@@ -271,45 +270,29 @@ pub(crate) fn port(settings: &PortSettings) -> String {
 }
 
 /// `dev wan root handle 1: tbf rate 100mbit burst 32kb limit 1mb`
-pub(crate) fn qdisc(
-    dev: &str,
-    parent: Option<QdiscHandle>,
-    handle: QdiscHandle,
-    qdisc: &Qdisc,
-) -> String {
-    let place = parent.map_or("root".to_owned(), |parent| format!("parent {parent}"));
-    let mut text = format!("dev {dev} {place} handle {handle} {}", qdisc.kind());
-    let mut word = |key: &str, value: String| _ = write!(text, " {key} {value}");
-    let size = |bytes: u32| Quantity::Size.text(bytes.into());
-    let time = |microseconds: u32| Quantity::Time.text(microseconds.into());
-    match *qdisc {
-        Qdisc::Tbf(Tbf { rate, burst, limit }) => {
-            word("rate", Quantity::Rate.text(rate));
-            word("burst", size(burst));
-            word("limit", size(limit));
+pub(crate) fn qdisc(spec: &QdiscSpec) -> String {
+    let mut text = format!("dev {}", spec.dev);
+    let mut word = |word: &str, value: &str| {
+        for part in [word, value].iter().filter(|part| !part.is_empty()) {
+            text.push(' ');
+            text.push_str(part);
         }
-        Qdisc::FqCodel(FqCodel {
-            limit,
-            flows,
-            target,
-            interval,
-            quantum,
-            ecn,
-            ce_threshold,
-            memory_limit,
-        }) => {
-            word("limit", limit.to_string());
-            word("flows", flows.to_string());
-            word("target", time(target));
-            word("interval", time(interval));
-            word("quantum", quantum.to_string());
-            if let Some(threshold) = ce_threshold {
-                word("ce_threshold", time(threshold));
-            }
-            word("memory_limit", size(memory_limit));
-            text.push_str(if ecn { " ecn" } else { " noecn" });
+    };
+    match spec.parent {
+        None => word("root", ""),
+        Some(parent) => word("parent", &parent.to_string()),
+    }
+    if let Some(handle) = spec.handle {
+        word("handle", &handle.to_string());
+    }
+    word(&spec.kind, "");
+    for parameter in PARAMETERS {
+        if let Some(value) = parameter.text(spec) {
+            word(parameter.name, &value);
         }
-        Qdisc::Pfifo(Pfifo { limit }) => word("limit", limit.to_string()),
+    }
+    if let Some(ecn) = spec.ecn {
+        word(if ecn { "ecn" } else { "noecn" }, "");
     }
     text
 }

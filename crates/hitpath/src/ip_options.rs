@@ -236,11 +236,12 @@ fn written_out(word: &str) -> Result<Option<&'static str>, String> {
     if cli.find_subcommand(word).is_some() {
         return Ok(None);
     }
+    // `tc` is that program, and no abbreviation.
+    if let Some(instead) = of_others(word) {
+        return Err(format!("hitpath has no verb `{word}`: {instead}"));
+    }
     match control::grammar::verb(word) {
-        None => match of_others(word) {
-            Some(instead) => Err(format!("hitpath has no verb `{word}`: {instead}")),
-            None => Ok(None),
-        },
+        None => Ok(None),
         Some(Ok(verb)) => Ok(Some(verb)),
         // A verb of our own is nearer than an object that is not here.
         Some(Err(_)) if cli.get_subcommands().any(|it| it.get_name().starts_with(word)) => Ok(None),
@@ -405,6 +406,7 @@ mod tests {
         for (line, says) in [
             ("hitpath ip route", "leave it out, as in `hitpath route show`"),
             ("hitpath -j nft list ruleset", "`hitpath firewall`"),
+            ("hitpath tc qdisc show", "leave it out"),
             ("hitpath version", "`hitpath --version`"),
             ("hitpath ping 192.0.2.1", "`hitpath explain`"),
         ] {

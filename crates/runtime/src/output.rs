@@ -1,12 +1,17 @@
 //! What users see: text for people, JSON for programs.
 
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use serde::Serialize;
 
 /// Whether the reader of standard output has gone away.
 static HAS_GONE: AtomicBool = AtomicBool::new(false);
+
+/// What poll(2) tells of an end that nobody is at the other end of.
+const GONE: PollFlags = PollFlags::POLLHUP.union(PollFlags::POLLERR);
 
 /// Prints `text` to standard output. A reader that has gone away (`hitpath ... | head`) is no
 /// error; who has more to print asks [`has_gone`].
@@ -21,9 +26,17 @@ pub fn text(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Whether nobody reads what is printed any more, as the last that was printed has shown.
+/// Whether nobody reads what is printed any more: the reader of the pipe or the terminal has gone.
 pub fn has_gone() -> bool {
-    HAS_GONE.load(Ordering::Relaxed)
+    HAS_GONE.load(Ordering::Relaxed) || is_hung_up(io::stdout().as_fd())
+}
+
+/// Whether nobody is at the other end of a pipe or a terminal. Of a file, somebody always is.
+pub fn is_hung_up(end: BorrowedFd<'_>) -> bool {
+    // Both are told whether they are asked for or not (poll(2)).
+    let mut asked = [PollFd::new(end, PollFlags::empty())];
+    let told = nix::poll::poll(&mut asked, PollTimeout::ZERO);
+    told.is_ok() && asked[0].revents().is_some_and(|it| it.intersects(GONE))
 }
 
 /// Prints `text` with a line end to standard output.
@@ -72,6 +85,15 @@ mod tests {
     use anyhow::{Context, anyhow};
 
     use super::*;
+
+    #[test]
+    fn a_pipe_without_a_reader_is_hung_up() {
+        let (reader, writer) = io::pipe().unwrap();
+        assert!(!is_hung_up(writer.as_fd()));
+        drop(reader);
+        assert!(is_hung_up(writer.as_fd()));
+        assert!(!is_hung_up(tempfile::tempfile().unwrap().as_fd()));
+    }
 
     #[test]
     fn every_cause_is_said_once() {

@@ -6,7 +6,8 @@ use esp::{
     LINUX_TRUNCATION, LinuxName,
 };
 
-use super::{Fault, shown};
+use super::{Fault, may_be_key, shown};
+use crate::config::nearest;
 
 /// The keys of an SA, of the algorithms that its names mean.
 pub(super) fn keys(spec: &StateSpec) -> Result<KeyMaterial, Fault> {
@@ -143,10 +144,19 @@ fn supported<T>(
             Err(Fault::unsupported(part, format!("algorithm {} is not supported yet", known.name))
                 .hint(hint()))
         }
-        None => {
-            Err(Fault::invalid(part, format!("there is no algorithm '{}'", shown(name)))
-                .hint(hint()))
-        }
+        // A word that is like none may be the key.
+        None => Err(match nearest(name, names.iter().map(|known| known.name)) {
+            Some(near) => Fault::invalid(part, format!("there is no algorithm '{}'", shown(name)))
+                .hint(format!("did you mean {near}?")),
+            None => {
+                let name = if may_be_key(name) {
+                    "of that name".to_owned()
+                } else {
+                    format!("'{}'", shown(name))
+                };
+                Fault::invalid(part, format!("there is no algorithm {name}")).hint(hint())
+            }
+        }),
     }
 }
 

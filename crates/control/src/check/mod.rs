@@ -8,14 +8,13 @@ mod algorithm;
 pub(crate) mod circle;
 mod filter;
 mod policy;
-mod qdisc;
+pub(crate) mod qdisc;
 mod state;
 mod weak_keys;
 
 pub(crate) use algorithm::{default_truncation, encryption_name, integrity_name, is_algorithm};
 pub(crate) use filter::{MAX_PREFERENCE, filter};
 pub(crate) use policy::{action, link_policy, policy, selector};
-pub(crate) use qdisc::qdisc;
 pub(crate) use state::state;
 pub(crate) use weak_keys::{KeyUses, SHARED, doubts};
 
@@ -67,6 +66,11 @@ impl From<Fault> for Refusal {
     fn from(fault: Fault) -> Self {
         Self { code: fault.code, message: fault.message, hint: fault.hint }
     }
+}
+
+/// Whether a word in the wrong place may be a key. Those of all algorithms are longer, or empty.
+pub(crate) fn may_be_key(word: &str) -> bool {
+    word.len() >= 12
 }
 
 /// A word as errors show it: nothing that could confuse a terminal, not all of a long one, and no

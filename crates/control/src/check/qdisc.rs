@@ -4,26 +4,73 @@ use api::QdiscSpec;
 use types::qdisc::{FqCodel, Pfifo, Qdisc, QdiscRange, Tbf};
 
 use super::{Fault, shown};
+use crate::quantity::Quantity;
 
 /// The kinds that there are.
-const KINDS: &[&str] = &["tbf", "fq_codel", "pfifo"];
+pub(crate) const KINDS: &[&str] = &["tbf", "fq_codel", "pfifo"];
 
-/// Parameters of one of the kinds: key, kinds that have it, whether it was said.
-fn parameters(spec: &QdiscSpec) -> [(&'static str, &'static [&'static str], bool); 11] {
-    let QdiscSpec { rate, burst, limit, latency, flows, target, interval, quantum, .. } = spec;
-    [
-        ("rate", &["tbf"], rate.is_some()),
-        ("burst", &["tbf"], burst.is_some()),
-        ("latency", &["tbf"], latency.is_some()),
-        ("limit", KINDS, limit.is_some()),
-        ("flows", &["fq_codel"], flows.is_some()),
-        ("target", &["fq_codel"], target.is_some()),
-        ("interval", &["fq_codel"], interval.is_some()),
-        ("quantum", &["fq_codel"], quantum.is_some()),
-        ("ecn", &["fq_codel"], spec.ecn.is_some()),
-        ("ce_threshold", &["fq_codel"], spec.ce_threshold.is_some()),
-        ("memory_limit", &["fq_codel"], spec.memory_limit.is_some()),
-    ]
+/// A parameter that is a number. The one that is none is `ecn`, of [`WITH_ECN`].
+pub(crate) struct Parameter {
+    /// Its name in commands. In the configuration file it has `-` where this has `_`.
+    pub(crate) name: &'static str,
+    /// Other names in commands.
+    pub(crate) others: &'static [&'static str],
+    kinds: &'static [&'static str],
+    quantity: Option<Quantity>,
+    /// Its value, if it is said.
+    pub(crate) value: fn(&QdiscSpec) -> Option<u64>,
+    pub(crate) set: fn(&mut QdiscSpec, u64),
+}
+
+/// The kind that has `ecn`.
+pub(crate) const WITH_ECN: &str = "fq_codel";
+
+macro_rules! parameters {
+    ($($name:ident $others:expr, $kinds:expr, $quantity:expr;)+) => {
+        &[$(Parameter {
+            name: stringify!($name),
+            others: &$others,
+            kinds: $kinds,
+            quantity: $quantity,
+            value: |spec| spec.$name,
+            set: |spec, value| spec.$name = Some(value),
+        }),+]
+    };
+}
+
+/// The parameters, in the order in which they are written.
+pub(crate) const PARAMETERS: &[Parameter] = parameters! {
+    rate [], &["tbf"], Some(Quantity::Rate);
+    burst ["buffer", "maxburst"], &["tbf"], Some(Quantity::Size);
+    limit [], KINDS, Some(Quantity::Size);
+    latency [], &["tbf"], Some(Quantity::Time);
+    flows [], &["fq_codel"], None;
+    target [], &["fq_codel"], Some(Quantity::Time);
+    interval [], &["fq_codel"], Some(Quantity::Time);
+    quantum [], &["fq_codel"], None;
+    ce_threshold [], &["fq_codel"], Some(Quantity::Time);
+    memory_limit [], &["fq_codel"], Some(Quantity::Size);
+};
+
+impl Parameter {
+    pub(crate) fn is_of(&self, kind: &str) -> bool {
+        self.kinds.contains(&kind)
+    }
+
+    /// What it is a number of, in a discipline of this kind.
+    pub(crate) fn quantity(&self, kind: &str) -> Option<Quantity> {
+        // The token bucket alone counts bytes and not packets.
+        self.quantity.filter(|_| self.name != "limit" || kind == "tbf")
+    }
+
+    /// Its value as text, if it is said.
+    pub(crate) fn text(&self, spec: &QdiscSpec) -> Option<String> {
+        let value = (self.value)(spec)?;
+        Some(match self.quantity(&spec.kind) {
+            Some(quantity) => quantity.text(value),
+            None => value.to_string(),
+        })
+    }
 }
 
 /// The discipline that is asked for. What is not said is as in `before`, or as usual.
@@ -33,11 +80,17 @@ pub(crate) fn qdisc(spec: &QdiscSpec, before: Option<&Qdisc>) -> Result<Qdisc, F
         let fault = Fault::invalid("kind", format!("there is no qdisc '{}'", shown(kind)));
         return Err(fault.hint("tbf, fq_codel or pfifo"));
     }
-    for (name, kinds, is_said) in parameters(spec) {
-        if is_said && !kinds.contains(&kind) {
-            let fault = Fault::invalid(name, format!("{kind} has no {name}"));
-            return Err(fault.hint(format!("of {}", kinds.join(" and "))));
+    let wrong = |name, kinds: &[&str]| {
+        let fault = Fault::invalid(name, format!("{kind} has no {name}"));
+        Err(fault.hint(format!("of {}", kinds.join(" and "))))
+    };
+    for parameter in PARAMETERS {
+        if (parameter.value)(spec).is_some() && !parameter.is_of(kind) {
+            return wrong(parameter.name, parameter.kinds);
         }
+    }
+    if spec.ecn.is_some() && kind != WITH_ECN {
+        return wrong("ecn", &[WITH_ECN]);
     }
     let qdisc = match kind {
         "tbf" => Qdisc::Tbf(tbf(spec, before)?),

@@ -132,6 +132,8 @@ mod tests {
             "rfc7539esp(chacha20,poly1305) is not supported",
         );
         refused(aead("gcm", 36, 128), "no algorithm 'gcm'");
+        refused(aead("open-sesame-open", 36, 128), "no algorithm of that name");
+        refused(aead("rfc4106(gcm(aes)", 36, 128), "no algorithm 'rfc4106(gcm(aes)' (did you mean");
         refused(separate("rfc4106(gcm(aes))", 20, None), "aead");
         refused(separate("cbc(aes)", 16, None), "RFC 8221");
         refused(separate("cbc(aes)", 16, Some(("digest_null", 0, None))), "RFC 8221");

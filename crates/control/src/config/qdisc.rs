@@ -8,6 +8,7 @@ use types::qdisc::{FqCodel, Pfifo, Qdisc, QdiscHandle, Tbf};
 
 use super::diagnostic::Errors;
 use super::reader::Table;
+use crate::check::qdisc::PARAMETERS;
 use crate::check::{self, Fault};
 use crate::quantity::Quantity;
 
@@ -34,6 +35,12 @@ macro_rules! quantities {
                 Quantity::$type.read(text).map(Self).ok_or(Wrong(Quantity::$type))
             }
         }
+
+        impl From<$type> for u64 {
+            fn from($type(value): $type) -> Self {
+                value
+            }
+        }
     )+};
 }
 quantities!(Rate, Size, Time);
@@ -46,39 +53,25 @@ pub(super) fn qdisc(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<QdiscS
         table.parsed::<QdiscHandle>(key, "\"1:\"", errors).map(|found| found.value)
     };
     let (parent, handle) = (handle("parent", errors), handle("handle", errors));
-    let rate = table.parsed_or_number::<Rate>("rate", "\"100mbit\"", errors);
-    let size = |key, errors: &mut Errors<'_>| {
-        table.parsed_or_number::<Size>(key, "\"32kb\"", errors).map(|found| found.value.0)
-    };
-    let (burst, limit) = (size("burst", errors), size("limit", errors));
-    let memory_limit = size("memory-limit", errors);
-    let time = |key, errors: &mut Errors<'_>| {
-        table.parsed_or_number::<Time>(key, "\"50ms\"", errors).map(|found| found.value.0)
-    };
-    let (latency, target) = (time("latency", errors), time("target", errors));
-    let (interval, ce_threshold) = (time("interval", errors), time("ce-threshold", errors));
-    let number = |key, errors: &mut Errors<'_>| {
-        table.number(key, 0..=u32::MAX.into(), errors).map(|found| found.value)
-    };
-    let (flows, quantum) = (number("flows", errors), number("quantum", errors));
     let ecn = table.flag("ecn", errors).map(|found| found.value);
-    let spec = QdiscSpec {
-        dev: dev?.value.to_owned(),
+    let mut spec = QdiscSpec {
+        dev: dev.map(|dev| dev.value.to_owned()).unwrap_or_default(),
         parent,
         handle,
-        kind: kind?.value.to_owned(),
-        rate: rate.map(|found| found.value.0),
-        burst,
-        limit,
-        latency,
-        flows,
-        target,
-        interval,
-        quantum,
+        kind: kind.map(|kind| kind.value.to_owned()).unwrap_or_default(),
         ecn,
-        ce_threshold,
-        memory_limit,
+        ..QdiscSpec::default()
     };
+    for parameter in PARAMETERS {
+        let key = key_of(parameter.name);
+        let value = match parameter.quantity(&spec.kind) {
+            None => table.number(key, 0..=u32::MAX.into(), errors).map(|found| found.value),
+            Some(Quantity::Rate) => quantity::<Rate>(table, key, "\"100mbit\"", errors),
+            Some(Quantity::Size) => quantity::<Size>(table, key, "\"32kb\"", errors),
+            Some(Quantity::Time) => quantity::<Time>(table, key, "\"50ms\"", errors),
+        };
+        value.into_iter().for_each(|value| (parameter.set)(&mut spec, value));
+    }
     if errors.count() > before {
         return None;
     }
@@ -87,18 +80,31 @@ pub(super) fn qdisc(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<QdiscS
         table.fault(fault.hint("another handle, or none"), errors);
         return None;
     }
-    match check::qdisc(&spec, None) {
+    match check::qdisc::qdisc(&spec, None) {
         Ok(_) => Some(spec),
         Err(fault) => {
-            let part = match fault.part {
-                "ce_threshold" => "ce-threshold",
-                "memory_limit" => "memory-limit",
-                part => part,
-            };
-            table.fault(Fault { part, ..fault }, errors);
+            table.fault(Fault { part: key_of(fault.part), ..fault }, errors);
             None
         }
     }
+}
+
+/// The key of a parameter.
+fn key_of(name: &'static str) -> &'static str {
+    match name {
+        "ce_threshold" => "ce-threshold",
+        "memory_limit" => "memory-limit",
+        name => name,
+    }
+}
+
+fn quantity<T: FromStr<Err = Wrong> + Into<u64>>(
+    table: &Table<'_>,
+    key: &'static str,
+    example: &str,
+    errors: &mut Errors<'_>,
+) -> Option<u64> {
+    table.parsed_or_number::<T>(key, example, errors).map(|found| found.value.into())
 }
 
 /// A discipline as a file would ask for it.

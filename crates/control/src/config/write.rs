@@ -11,9 +11,9 @@ use types::{CacheTable, MssClamp, ReversePath, RouteKind, Side, VlanProtocol};
 
 use super::write_firewall::write_firewall;
 use super::{Config, Diagnostics, VrfSettings, ipsec, load_with_keys};
+use crate::check::qdisc::PARAMETERS;
 use crate::conntrack_settings::{ConntrackSettings, NO_SOURCE_LIMITS};
 use crate::describe;
-use crate::quantity::Quantity;
 use crate::settings::{
     AuditLog, CacheSettings, GatewaySettings, IpsecSettings, MetricsSettings, PageSettings,
     PortKind, PortSettings, StateDirectory,
@@ -411,48 +411,22 @@ impl Writer {
     }
 
     fn qdisc(&mut self, qdisc: &QdiscSpec) {
-        let QdiscSpec {
-            dev,
-            parent,
-            handle,
-            kind,
-            rate,
-            burst,
-            limit,
-            latency,
-            flows,
-            target,
-            interval,
-            quantum,
-            ecn,
-            ce_threshold,
-            memory_limit,
-        } = qdisc;
         self.begin("[[qdisc]]");
-        self.quoted("dev", dev);
-        self.quoted("kind", kind);
-        self.quoted_if("handle", handle.as_ref());
-        self.quoted_if("parent", parent.as_ref());
-        let text = |quantity: Quantity, value: &Option<u64>| value.map(|it| quantity.text(it));
-        self.quoted_if("rate", text(Quantity::Rate, rate));
-        self.quoted_if("burst", text(Quantity::Size, burst));
-        self.quoted_if("latency", text(Quantity::Time, latency));
-        if let Some(limit) = limit {
-            self.value("limit", limit);
+        self.quoted("dev", &qdisc.dev);
+        self.quoted("kind", &qdisc.kind);
+        self.quoted_if("handle", qdisc.handle.as_ref());
+        self.quoted_if("parent", qdisc.parent.as_ref());
+        for parameter in PARAMETERS {
+            let key = parameter.name.replace('_', "-");
+            let Some(text) = parameter.text(qdisc) else { continue };
+            match parameter.quantity(&qdisc.kind) {
+                Some(_) => self.quoted(&key, text),
+                None => self.value(&key, text),
+            }
         }
-        if let Some(flows) = flows {
-            self.value("flows", flows);
-        }
-        self.quoted_if("target", text(Quantity::Time, target));
-        self.quoted_if("interval", text(Quantity::Time, interval));
-        if let Some(quantum) = quantum {
-            self.value("quantum", quantum);
-        }
-        if let Some(ecn) = ecn {
+        if let Some(ecn) = qdisc.ecn {
             self.value("ecn", ecn);
         }
-        self.quoted_if("ce-threshold", text(Quantity::Time, ce_threshold));
-        self.quoted_if("memory-limit", text(Quantity::Size, memory_limit));
     }
 
     fn rule(&mut self, rule: &RuleSpec) {

@@ -10,6 +10,7 @@ pub(super) fn instead(object: &str, word: &str) -> Option<&'static str> {
         () if of("neighbour") || of("neighbor") => NEIGHBOUR,
         () if of("link") => LINK,
         () if of("xfrm") => XFRM,
+        () if of("qdisc") => QDISC,
         () => return None,
     };
     known.iter().find(|(words, _)| words.contains(&word)).map(|(_, hint)| *hint)
@@ -65,6 +66,12 @@ const ROUTE: &[Instead] = &[
     ),
     (&["expires"], "leave it out: a route stays until it is deleted"),
     (&["multicast", "anycast"], "hitpath routes unicast alone"),
+];
+
+const QDISC: &[Instead] = &[
+    (&["clsact", "ingress"], "filter add dev NAME ingress, which needs no qdisc"),
+    (&["peakrate", "mtu", "minburst"], "leave it out, and a burst of one frame: burst 1540"),
+    (&["mpu", "overhead", "linklayer", "stab"], "a rate that is lower by what the link adds"),
 ];
 
 const RULE: &[Instead] = &[

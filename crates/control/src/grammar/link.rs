@@ -413,10 +413,8 @@ const NOTHING: &str = "up, down, mtu BYTES, vrf NAME, side SIDE, rpf MODE, mss M
 fn change(words: &mut Words<'_>) -> Result<LinkChange, Refusal> {
     let mut change = LinkChange::default();
     let mut port = None;
-    // As with iproute2, the port stands first or behind `dev` anywhere.
-    if !words.peek_of(CHANGES).is_some_and(|word| CHANGES.contains(&word)) {
-        port = Some(words.port()?);
-    }
+    // As with iproute2, what is no other word is the port.
+    words.offers_name(Name::Port);
     while let Some(key) = words.next_of(CHANGES) {
         match key {
             "dev" => {
@@ -455,6 +453,7 @@ fn change(words: &mut Words<'_>) -> Result<LinkChange, Refusal> {
                     words.invalid(format!("mss '{}'", shown(word))).with_hint(why.to_string())
                 })?);
             }
+            word if port.is_none() && !LATER.contains(&word) => port = Some(words.name(word)?),
             _ => {
                 words.back();
                 return Err(words.refuse(CHANGES, LATER));

@@ -49,12 +49,15 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
     let request = match command {
         Command::Add => Request::NeighbourAdd(spec(words)?),
         Command::Replace => Request::NeighbourReplace(spec(words)?),
-        Command::Delete => Request::NeighbourDelete(id(words)?),
-        Command::Get => Request::NeighbourGet(id(words)?),
-        Command::List => Request::NeighbourList(filter(words)?),
+        // As with iproute2, a neighbour that is deleted may be described.
+        Command::Delete => {
+            Request::NeighbourDelete(id(words, &["ADDRESS", "to", "dev", "lladdr"])?)
+        }
+        Command::Get => Request::NeighbourGet(id(words, &["ADDRESS", "to", "dev"])?),
+        Command::List => Request::NeighbourList(filter(words, false)?),
         Command::Flush => {
             let is_all = words.peek().is_none();
-            let mut filter = filter(words)?;
+            let mut filter = filter(words, true)?;
             if is_all {
                 return Err(words
                     .invalid("which neighbours?")
@@ -82,23 +85,19 @@ struct Parts {
 }
 
 impl Parts {
-    fn read(words: &mut Words<'_>, whole: bool) -> Result<Self, Refusal> {
+    fn read(words: &mut Words<'_>, known: &[&str]) -> Result<Self, Refusal> {
         let mut parts = Self::default();
-        let known: &[&str] = match whole {
-            true => &["ADDRESS", "to", "dev", "lladdr", "nud"],
-            false => &["ADDRESS", "to", "dev"],
-        };
         while let Some(key) = words.next_of(known) {
             match key {
                 "dev" => {
                     words.once(key, &parts.port)?;
                     parts.port = Some(words.port()?);
                 }
-                "lladdr" if whole => {
+                "lladdr" if known.contains(&key) => {
                     words.once(key, &parts.mac)?;
                     parts.mac = Some(words.mac(key)?);
                 }
-                "nud" if whole => {
+                "nud" if known.contains(&key) => {
                     words.once(key, &parts.state)?;
                     words.offers(&["permanent"]);
                     match words.need("permanent")? {
@@ -126,7 +125,7 @@ impl Parts {
 }
 
 fn spec(words: &mut Words<'_>) -> Result<NeighbourSpec, Refusal> {
-    let parts = Parts::read(words, true)?;
+    let parts = Parts::read(words, &["ADDRESS", "to", "dev", "lladdr", "nud"])?;
     let spec = NeighbourSpec {
         address: words.given("ADDRESS", parts.address, "the neighbour's IP address")?,
         mac: words.given("lladdr", parts.mac, "lladdr MAC")?,
@@ -136,15 +135,15 @@ fn spec(words: &mut Words<'_>) -> Result<NeighbourSpec, Refusal> {
     Ok(spec)
 }
 
-fn id(words: &mut Words<'_>) -> Result<NeighbourId, Refusal> {
-    let parts = Parts::read(words, false)?;
+fn id(words: &mut Words<'_>, known: &[&str]) -> Result<NeighbourId, Refusal> {
+    let parts = Parts::read(words, known)?;
     Ok(NeighbourId {
         address: words.given("ADDRESS", parts.address, "the neighbour's IP address")?,
         port: words.given("dev", parts.port, "dev PORT")?,
     })
 }
 
-fn filter(words: &mut Words<'_>) -> Result<NeighbourFilter, Refusal> {
+fn filter(words: &mut Words<'_>, flushes: bool) -> Result<NeighbourFilter, Refusal> {
     let mut filter = NeighbourFilter::default();
     let known = ["PREFIX", "to", "dev", "vrf", "master", "nud"];
     while let Some(key) = words.next_of(&known) {
@@ -160,6 +159,11 @@ fn filter(words: &mut Words<'_>) -> Result<NeighbourFilter, Refusal> {
             "nud" => {
                 words.once(key, &filter.state)?;
                 if words.peek() == Some("all") {
+                    if flushes {
+                        return Err(words
+                            .unsupported("nud all: permanent neighbours are flushed by themselves")
+                            .with_hint("nud permanent, and again without nud for the others"));
+                    }
                     words.next();
                     continue;
                 }

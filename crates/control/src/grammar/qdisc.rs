@@ -5,6 +5,7 @@ use types::qdisc::QdiscHandle;
 
 use super::complete::Name;
 use super::words::{Words, shown};
+use crate::check::qdisc::{KINDS, PARAMETERS, WITH_ECN};
 use crate::quantity::Quantity;
 
 #[derive(Clone, Copy)]
@@ -80,8 +81,6 @@ const OTHER_KINDS: &[&str] = &[
 ];
 
 const PLACE: &[&str] = &["dev", "root", "parent", "handle"];
-
-const KINDS: &[&str] = &["tbf", "fq_codel", "pfifo"];
 
 /// What a command says of the place of a discipline.
 #[derive(Default)]
@@ -173,7 +172,7 @@ fn spec(words: &mut Words<'_>) -> Result<QdiscSpec, Refusal> {
         QdiscSpec { dev, parent: place.parent, handle: place.handle, kind, ..Default::default() };
     parameters(words, &mut spec)?;
     // The model knows what was there before; here is checked what can be without.
-    if let Err(fault) = crate::check::qdisc(&spec, Some(&usual(&spec))) {
+    if let Err(fault) = crate::check::qdisc::qdisc(&spec, Some(&usual(&spec))) {
         return Err(words.fault(fault));
     }
     Ok(spec)
@@ -190,55 +189,32 @@ fn usual(spec: &QdiscSpec) -> types::qdisc::Qdisc {
 }
 
 fn parameters(words: &mut Words<'_>, spec: &mut QdiscSpec) -> Result<(), Refusal> {
-    let is_tbf = spec.kind == "tbf";
-    let expected: &[&str] = match spec.kind.as_str() {
-        "tbf" => &["rate", "burst", "buffer", "maxburst", "latency", "limit"],
-        "pfifo" => &["limit"],
-        _ => &[
-            "limit",
-            "flows",
-            "target",
-            "interval",
-            "quantum",
-            "ecn",
-            "noecn",
-            "ce_threshold",
-            "memory_limit",
-        ],
-    };
+    let ecn: &[&str] = if spec.kind == WITH_ECN { &["ecn", "noecn"] } else { &[] };
+    let known = PARAMETERS.iter().filter(|it| it.is_of(&spec.kind));
+    let names = known.flat_map(|it| [&[it.name], it.others].concat());
+    let expected: Vec<&str> = names.chain(ecn.iter().copied()).collect();
     loop {
         // Each says how much may wait.
-        let other = match (is_tbf, spec.limit, spec.latency) {
-            (true, Some(_), _) => "latency",
-            (true, _, Some(_)) => "limit",
+        let other = match (spec.limit, spec.latency) {
+            (Some(_), _) => "latency",
+            (_, Some(_)) => "limit",
             _ => "",
         };
         words.offers(&expected.iter().copied().filter(|word| *word != other).collect::<Vec<_>>());
         let Some(key) = words.next() else { break };
-        let (value, quantity) = match key {
-            "rate" => (&mut spec.rate, Some(Quantity::Rate)),
-            "burst" | "buffer" | "maxburst" => (&mut spec.burst, Some(Quantity::Size)),
-            "limit" if is_tbf => (&mut spec.limit, Some(Quantity::Size)),
-            "limit" => (&mut spec.limit, None),
-            "latency" => (&mut spec.latency, Some(Quantity::Time)),
-            "flows" => (&mut spec.flows, None),
-            "target" => (&mut spec.target, Some(Quantity::Time)),
-            "interval" => (&mut spec.interval, Some(Quantity::Time)),
-            "quantum" => (&mut spec.quantum, None),
-            "ce_threshold" => (&mut spec.ce_threshold, Some(Quantity::Time)),
-            "memory_limit" => (&mut spec.memory_limit, Some(Quantity::Size)),
-            "ecn" | "noecn" => {
-                words.once(key, &spec.ecn)?;
-                spec.ecn = Some(key == "ecn");
-                continue;
-            }
-            _ => {
-                words.back();
-                return Err(words.refuse(expected, LATER));
-            }
+        // One of another kind is refused by that name.
+        if matches!(key, "ecn" | "noecn") {
+            words.once(key, &spec.ecn)?;
+            spec.ecn = Some(key == "ecn");
+            continue;
+        }
+        let mut all = PARAMETERS.iter();
+        let Some(of) = all.find(|it| it.name == key || it.others.contains(&key)) else {
+            words.back();
+            return Err(words.refuse(&expected, LATER));
         };
-        words.once(key, value)?;
-        *value = Some(read(words, key, quantity)?);
+        words.once(key, &(of.value)(spec))?;
+        (of.set)(spec, read(words, key, of.quantity(&spec.kind))?);
     }
     Ok(())
 }

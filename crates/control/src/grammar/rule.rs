@@ -60,6 +60,7 @@ const KNOWN: &[&str] = &[
     "lookup",
     "table",
     "goto",
+    "type",
     "unreachable",
     "prohibit",
     "blackhole",
@@ -190,6 +191,14 @@ fn action(words: &mut Words<'_>, key: &str, spec: &mut RuleSpec) -> Result<(), R
         }
         "l3mdev" => RuleAction::L3mdev,
         "goto" => RuleAction::Goto(words.number(key)?),
+        "type" => words.choice(
+            key,
+            &[
+                ("unreachable", RuleAction::Unreachable),
+                ("prohibit", RuleAction::Prohibit),
+                ("blackhole", RuleAction::Blackhole),
+            ],
+        )?,
         "unreachable" => RuleAction::Unreachable,
         "prohibit" => RuleAction::Prohibit,
         "blackhole" => RuleAction::Blackhole,

@@ -44,6 +44,52 @@ fn no_error_shows_what_may_be_a_key() {
 }
 
 #[test]
+fn no_error_shows_a_key_however_a_command_is_cut_or_mistyped() {
+    const KEYS: [&str; 4] = [
+        "open-sesame-open-20b",
+        "0x00112233445566778899aabbccddeeff01020304",
+        "0123456789abcdef0123",
+        "correct horse battery",
+    ];
+    const ALGORITHMS: [&str; 5] = [
+        "aead rfc4106(gcm(aes)) KEY 128",
+        "enc cbc(aes) KEY auth sha1 KEY",
+        "auth-trunc hmac(sha256) KEY 128 enc cbc(aes) KEY",
+        "enc cbc(aes) KEY auth-trunc hmac(sha256) KEY 128 reqid 7",
+        "aead rfc4106(gcm(aes)) KEY 128 flag noecn replay-window 64",
+    ];
+    let hides = |words: &[&str]| {
+        // It may be right as well.
+        let Err(refusal) = parse(words) else { return };
+        let said = refusal.to_string();
+        let shown = KEYS.iter().find(|key| said.contains(&key[..6]));
+        assert!(shown.is_none(), "{words:?}: {said}");
+    };
+    for (key, algorithms) in KEYS.iter().flat_map(|key| ALGORITHMS.map(|it| (key, it))) {
+        for verb in ["add", "update", "ad", "frobnicate", "delete", "list"] {
+            let line = format!(
+                "xfrm state {verb} src 192.0.2.1 dst 192.0.2.2 proto esp spi 9 mode tunnel \
+                {algorithms}"
+            );
+            let words: Vec<&str> =
+                line.split(' ').map(|word| if word == "KEY" { key } else { word }).collect();
+            // In place of a word that names what follows.
+            let head = words.iter().position(|word| *word == "tunnel").unwrap() + 1;
+            hides(&[&words[..head], &[*key][..], &words[head..]].concat());
+            for at in 0..words.len() {
+                hides(&words[..at]);
+                let (before, behind) = words.split_at(at);
+                let others: [&[&str]; 3] = [&[], &["frobnicate"], &[words[at], words[at]]];
+                for instead in others {
+                    let changed = [before, instead, &behind[1..]].concat();
+                    (at..=changed.len()).for_each(|end| hides(&changed[..end]));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn the_lines_that_linux_users_type_are_accepted_as_they_stand() {
     let lines = "\
         xfrm state add src 192.168.11.2 dst 192.168.11.1 spi 1 proto esp mode tunnel reqid 1 auth sha1 0x1c0cf2bb72ce67ba245b593076dfb27a enc 'cbc(aes)' 0x1c0cf2bb72ce67ba245b593076dfb27a
@@ -852,10 +898,27 @@ fn what_is_not_here_is_refused_with_what_to_say_instead() {
         ("netns list", "'netns' is not here"),
         ("nexthop add id 1 blackhole", "next hops are parts of routes"),
         ("mon", "'mon' is not here"),
+        ("qdisc add dev wan clsact", "which needs no qdisc"),
+        ("neigh flush dev lan nud all", "nud permanent, and again"),
     ] {
         let refusal = parse(&split(line)).unwrap_err().to_string();
         assert!(refusal.contains(says), "{line}: {refusal}");
     }
+}
+
+#[test]
+fn the_port_of_link_set_stands_anywhere() {
+    let lines =
+        ["lan up mtu 1400", "dev lan up mtu 1400", "up lan mtu 1400", "mtu 1400 up dev lan"];
+    let all = lines.map(|line| accepted(&format!("link set {line}")));
+    assert!(all.iter().all(|one| *one == all[0]), "{all:?}");
+    for wrong in ["up lan wan", "lan up dev wan", "up", "multicast lan up"] {
+        assert!(parse(&split(&format!("link set {wrong}"))).is_err(), "{wrong}");
+    }
+    let rule = accepted("rule add type prohibit from 10.0.0.0/8");
+    assert_eq!(rule, accepted("rule add from 10.0.0.0/8 prohibit"));
+    let described = accepted("neigh del 10.0.0.2 dev lan lladdr 02:00:00:00:00:01");
+    assert_eq!(described, accepted("neigh del 10.0.0.2 dev lan"));
 }
 
 #[test]

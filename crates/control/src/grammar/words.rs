@@ -44,13 +44,15 @@ pub(super) struct Words<'w> {
     family: Option<Family>,
     /// Where the last key stands. What follows may be the rest of one that was not put in quotes.
     key: Option<usize>,
+    /// Whether there may be keys among them, in the wrong place as well.
+    may_have_keys: bool,
     /// What could stand behind the last word, if that is wanted.
     offers: Option<RefCell<Offers>>,
 }
 
 impl<'w> Words<'w> {
     pub(super) fn new(all: Vec<&'w str>, family: Option<Family>) -> Self {
-        Self { all, at: 0, command: 0, family, key: None, offers: None }
+        Self { all, at: 0, command: 0, family, key: None, may_have_keys: false, offers: None }
     }
 
     /// The same, to find out what could stand behind the last word.
@@ -104,6 +106,11 @@ impl<'w> Words<'w> {
     /// The family of what is meant, if it was said in front of the command.
     pub(super) fn family(&self) -> Option<Family> {
         self.family
+    }
+
+    /// The command takes keys: words in the wrong place that are as long as those are not shown.
+    pub(super) fn expect_keys(&mut self) {
+        self.may_have_keys = true;
     }
 
     /// The words read so far name the command; errors say it.
@@ -184,7 +191,7 @@ impl<'w> Words<'w> {
     }
 
     /// What the next word, after `key`, means.
-    pub(super) fn choice<T: Copy>(
+    pub(super) fn choice<T: Clone>(
         &mut self,
         key: &str,
         choices: &[(&str, T)],
@@ -192,7 +199,7 @@ impl<'w> Words<'w> {
         self.offer(|offers| offers.words(choices.iter().map(|(name, _)| *name)));
         let word = self.need(&names(choices))?;
         match choices.iter().find(|(name, _)| *name == word) {
-            Some((_, value)) => Ok(*value),
+            Some((_, value)) => Ok(value.clone()),
             None => Err(self.invalid(format!("{key} '{}'", shown(word))).with_hint(names(choices))),
         }
     }
@@ -236,6 +243,23 @@ impl<'w> Words<'w> {
     pub(super) fn mac(&mut self, key: &str) -> Result<Mac, Refusal> {
         let word = self.need("an Ethernet address")?;
         word.parse().map_err(|why| self.invalid(format!("{key} '{}': {why}", shown(word))))
+    }
+
+    /// The name of an algorithm, behind which stands its key. A word that is no such name may be the
+    /// key itself.
+    pub(super) fn algorithm<T>(
+        &mut self,
+        known: &[esp::LinuxName<T>],
+        what: &str,
+    ) -> Result<String, Refusal> {
+        let supported = known.iter().filter(|known| !known.variants.is_empty());
+        // Linux has them in full.
+        self.offers(&supported.map(|known| known.name).collect::<Vec<_>>());
+        let word = self.need(what)?;
+        if !crate::check::is_algorithm(word) {
+            self.key = Some(self.at - 1);
+        }
+        Ok(word.to_owned())
     }
 
     /// A key: hexadecimal with 0x in front, otherwise the bytes of the word itself, as with
@@ -398,9 +422,10 @@ impl<'w> Words<'w> {
 
     /// A word as errors show it, which nothing behind a key is.
     fn quoted(&self, word: &str) -> String {
-        match self.key.is_some() {
-            true => "a word that is not shown, as it follows a key,".to_owned(),
-            false => format!("'{}'", shown(word)),
+        match (self.key, self.may_have_keys && crate::check::may_be_key(word)) {
+            (Some(_), _) => "a word that is not shown, as it follows a key,".to_owned(),
+            (None, true) => "a word that is not shown, as it may be a key,".to_owned(),
+            (None, false) => format!("'{}'", shown(word)),
         }
     }
 

@@ -82,6 +82,7 @@ const LATER: &[&str] = &[
 pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
     let command = words.command(COMMANDS, Some(Command::List))?;
     words.end_of_command();
+    words.expect_keys();
     let request = match command {
         Command::Add => Request::StateAdd(spec(words)?),
         Command::Update => Request::StateUpdate(spec(words)?),
@@ -227,9 +228,8 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
             }
             "aead" => {
                 words.once(key, &aead)?;
-                offer_algorithms(words, esp::AEAD_NAMES);
-                let name =
-                    words.need("an algorithm, a key, and the ICV's length in bits")?.to_owned();
+                let what = "an algorithm, a key, and the ICV's length in bits";
+                let name = words.algorithm(esp::AEAD_NAMES, what)?;
                 aead = Some(Aead {
                     name,
                     key: words.key(key)?,
@@ -238,14 +238,12 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
             }
             "enc" => {
                 words.once(key, &encryption)?;
-                offer_algorithms(words, esp::ENCRYPTION_NAMES);
-                let name = words.need("an algorithm and a key")?.to_owned();
+                let name = words.algorithm(esp::ENCRYPTION_NAMES, "an algorithm and a key")?;
                 encryption = Some(Encryption { name, key: words.key(key)? });
             }
             "auth" | "auth-trunc" => {
                 words.once(key, &authentication)?;
-                offer_algorithms(words, esp::INTEGRITY_NAMES);
-                let name = words.need("an algorithm and a key")?.to_owned();
+                let name = words.algorithm(esp::INTEGRITY_NAMES, "an algorithm and a key")?;
                 let key_bytes = words.key(key)?;
                 let truncate_bits = if key == "auth-trunc" {
                     Some(words.number("the length in bits to truncate to")?)
@@ -284,12 +282,6 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
     };
     crate::check::state(&spec).map_err(|fault| words.fault(fault))?;
     Ok(spec)
-}
-
-/// Says that the name of an algorithm may follow, as Linux has it in full.
-fn offer_algorithms<T>(words: &Words<'_>, known: &[esp::LinuxName<T>]) {
-    let known = known.iter().filter(|known| !known.variants.is_empty());
-    words.offers(&known.map(|known| known.name).collect::<Vec<_>>());
 }
 
 fn flags(words: &mut Words<'_>) -> Result<Vec<SaFlag>, Refusal> {

@@ -20,7 +20,7 @@ use super::flows::{self, KnownNames};
 use super::journal::Journal;
 use super::qdiscs::{DesiredQdisc, node_at};
 use super::security;
-use crate::config::Config;
+use crate::config::{Config, qdisc_spec};
 use crate::describe;
 use crate::settings::{PortKind, PortSettings};
 
@@ -397,7 +397,7 @@ impl<'a> Differ<'a> {
                 if is.is_some_and(|(_, is)| node_at(is, parent).is_some()) {
                     continue;
                 }
-                let text = describe::qdisc(dev, parent, node.handle, &node.qdisc);
+                let text = describe::qdisc(&qdisc_spec(dev, parent, node.handle, &node.qdisc));
                 self.say(ChangeKind::Removed, "qdisc", text);
                 if is_kept(self, dev) {
                     let place =
@@ -412,7 +412,7 @@ impl<'a> Differ<'a> {
             // Another root takes what stands under it along.
             let mut is_new = !is_kept(self, dev);
             for (parent, node) in tree.nodes() {
-                let text = describe::qdisc(dev, parent, node.handle, &node.qdisc);
+                let text = describe::qdisc(&qdisc_spec(dev, parent, node.handle, &node.qdisc));
                 let before = said.get(dev).and_then(|tree| node_at(tree, parent));
                 let is_same = |before: &&DesiredQdisc| {
                     (before.qdisc, before.handle) == (node.qdisc, node.handle)

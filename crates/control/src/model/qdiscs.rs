@@ -14,7 +14,7 @@ use super::Draft;
 use super::desired::{Desired, DesiredPort};
 use super::refuse::refusal;
 use super::reload::Notes;
-use crate::config::Config;
+use crate::config::{Config, qdisc_spec};
 use crate::describe;
 
 /// A port or VRF by its name.
@@ -132,7 +132,8 @@ impl Draft<'_> {
             Some(_) => tree.child.as_ref(),
         };
         if let Some(node) = node {
-            let text = describe::qdisc(device.name(), spec.parent, node.handle, &node.qdisc);
+            let text =
+                describe::qdisc(&qdisc_spec(device.name(), spec.parent, node.handle, &node.qdisc));
             let origin = node.origin;
             self.note(|journal| journal.note(origin, format_args!("qdisc replace {text}")));
         }
@@ -201,7 +202,7 @@ impl Draft<'_> {
         }
         let same = is.filter(is_same);
         let before = same.map(|is| is.qdisc).filter(|_| how == How::Change);
-        let qdisc = crate::check::qdisc(spec, before.as_ref())?;
+        let qdisc = crate::check::qdisc::qdisc(spec, before.as_ref())?;
         if let Qdisc::Tbf(Tbf { burst, limit, .. }) = qdisc {
             let longest = self.desired.longest_frame(device);
             // The MTU may have become more after it was set.
@@ -307,7 +308,7 @@ impl Draft<'_> {
             for (parent, node) in tree.nodes() {
                 let is_kept = now.is_some_and(|tree| node_at(tree, parent).is_some());
                 if !is_kept {
-                    let text = describe::qdisc(name, parent, node.handle, &node.qdisc);
+                    let text = describe::qdisc(&qdisc_spec(name, parent, node.handle, &node.qdisc));
                     notes.note(ChangeKind::Removed, "qdisc", text);
                 }
             }
@@ -322,7 +323,7 @@ impl Draft<'_> {
             self.place_qdiscs(device, tree)?;
             for (parent, node) in tree.nodes() {
                 let text = |node: &DesiredQdisc| {
-                    describe::qdisc(device.name(), parent, node.handle, &node.qdisc)
+                    describe::qdisc(&qdisc_spec(device.name(), parent, node.handle, &node.qdisc))
                 };
                 match is.get(device).and_then(|tree| node_at(tree, parent)) {
                     None => notes.note(ChangeKind::Added, "qdisc", text(node)),
@@ -439,7 +440,7 @@ pub(super) fn said(config: &Config) -> BTreeMap<&str, DesiredTree> {
     let (roots, children): (Vec<_>, Vec<_>) =
         config.qdiscs.iter().partition(|spec| spec.parent.is_none());
     for spec in roots.into_iter().chain(children) {
-        let Ok(qdisc) = crate::check::qdisc(spec, None) else { continue };
+        let Ok(qdisc) = crate::check::qdisc::qdisc(spec, None) else { continue };
         let tree = trees.get(spec.dev.as_str()).copied();
         let other = tree.map(|tree| tree.root.handle);
         let Ok(handle) = spec.handle.map_or_else(|| free_handle(other), Ok) else { continue };

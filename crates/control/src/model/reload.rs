@@ -22,7 +22,7 @@ use super::refuse::refusal;
 use super::rule_list::RuleList;
 use super::security;
 use super::{Boundary, Draft, OpenedPort};
-use crate::config::Config;
+use crate::config::{Config, qdisc_spec};
 use crate::describe;
 use crate::settings::{GatewaySettings, PortSettings};
 
@@ -155,7 +155,8 @@ impl Notes {
     /// What stands on a port or VRF that goes.
     fn removed_qdiscs(&mut self, desired: &Desired, device: &Device) {
         for (parent, node) in desired.qdiscs.get(device).iter().flat_map(|tree| tree.nodes()) {
-            let text = describe::qdisc(device.name(), parent, node.handle, &node.qdisc);
+            let text =
+                describe::qdisc(&qdisc_spec(device.name(), parent, node.handle, &node.qdisc));
             self.note(ChangeKind::Removed, "qdisc", text);
         }
     }

@@ -310,7 +310,9 @@ pub(super) fn next_hop(text: &mut String, view: &NextHopView) {
 }
 
 pub(super) fn vrfs(text: &mut String, views: &[VrfView]) {
-    let _ = writeln!(text, "Name              Table  IPsec\n------------------------------");
+    let width = views.iter().map(|view| view.table.to_string().len()).fold(5, usize::max);
+    let _ =
+        writeln!(text, "{:<16}  {:>width$}  IPsec\n{}", "Name", "Table", "-".repeat(25 + width));
     for view in views {
         let closed = if view.closed { ", closed: no policies" } else { "" };
         let ike = match view.ike {
@@ -322,7 +324,7 @@ pub(super) fn vrfs(text: &mut String, views: &[VrfView]) {
             share => format!(", at most {share} % of what VRFs share"),
         };
         let (name, table, ipsec) = (&view.name, view.table, view.ipsec);
-        let _ = writeln!(text, "{name:<16}  {table:>5}  {ipsec}{closed}{ike}{share}");
+        let _ = writeln!(text, "{name:<16}  {table:>width$}  {ipsec}{closed}{ike}{share}");
     }
 }
 

@@ -214,18 +214,12 @@ async fn handle_request(
         Ok(sync) => sync,
         Err(refusal) => return refused(&refusal),
     };
-    let body = match arrived(request, api::MAX_REQUEST_BYTES, BODY_TIMEOUT).await {
-        Ok(body) => body,
+    let request = match read(&senders, &connection, request).await {
+        Ok(request) => request,
         Err(refusal) => return refusal,
     };
-    match serde_json::from_slice(&body) {
-        Ok(request) => {
-            drop(body);
-            let note = senders.note(&connection, &request);
-            ask(&senders, &connection, request, sync, note).await
-        }
-        Err(error) => senders.refused(&connection, &not_understood(&error)),
-    }
+    let note = senders.note(&connection, &request);
+    ask(&senders, &connection, request, sync, note).await
 }
 
 /// A batch may be long, and no more than one at a time is.
@@ -276,25 +270,18 @@ async fn handle_tap(
     Extension(connection): Extension<Arc<Connection>>,
     request: axum::extract::Request,
 ) -> Response {
-    let body = match arrived(request, api::MAX_REQUEST_BYTES, BODY_TIMEOUT).await {
-        Ok(body) => body,
+    let mut spec: api::TapSpec = match read(&senders, &connection, request).await {
+        Ok(spec) => spec,
         Err(refusal) => return refusal,
     };
-    let mut spec = match serde_json::from_slice(&body) {
-        Ok(spec) => spec,
-        Err(error) => return refused(&not_understood(&error)),
-    };
-    let stream = match senders.taps.open(&mut spec) {
-        Ok(stream) => stream,
-        Err(refusal) => return refused(&refusal),
-    };
-    let request = Request::TapAdd(spec);
-    let note = senders.note(&connection, &request);
-    let reply = ask(&senders, &connection, request, true, note).await;
-    if reply.status() != StatusCode::OK {
-        return reply;
+    let note = senders.note(&connection, &Request::TapAdd(spec.clone()));
+    match senders.taps.open(&mut spec) {
+        Ok(stream) => {
+            let reply = ask(&senders, &connection, Request::TapAdd(spec), true, note).await;
+            begun(&connection, reply, stream, "application/x-pcapng")
+        }
+        Err(refusal) => not_begun(note, refusal),
     }
-    streamed(&connection, stream, "application/x-pcapng")
 }
 
 /// A trace is replied to with what becomes of packets, until it ends.
@@ -303,25 +290,18 @@ async fn handle_trace(
     Extension(connection): Extension<Arc<Connection>>,
     request: axum::extract::Request,
 ) -> Response {
-    let body = match arrived(request, api::MAX_REQUEST_BYTES, BODY_TIMEOUT).await {
-        Ok(body) => body,
+    let mut spec: api::TraceSpec = match read(&senders, &connection, request).await {
+        Ok(spec) => spec,
         Err(refusal) => return refusal,
     };
-    let mut spec = match serde_json::from_slice(&body) {
-        Ok(spec) => spec,
-        Err(error) => return refused(&not_understood(&error)),
-    };
-    let stream = match senders.traces.open(&mut spec) {
-        Ok(stream) => stream,
-        Err(refusal) => return refused(&refusal),
-    };
-    let request = Request::TraceAdd(spec);
-    let note = senders.note(&connection, &request);
-    let reply = ask(&senders, &connection, request, true, note).await;
-    if reply.status() != StatusCode::OK {
-        return reply;
+    let note = senders.note(&connection, &Request::TraceAdd(spec.clone()));
+    match senders.traces.open(&mut spec) {
+        Ok(stream) => {
+            let reply = ask(&senders, &connection, Request::TraceAdd(spec), true, note).await;
+            begun(&connection, reply, stream, "application/x-ndjson")
+        }
+        Err(refusal) => not_begun(note, refusal),
     }
-    streamed(&connection, stream, "application/x-ndjson")
 }
 
 /// Who follows connections is replied to with what happens to them, until either side ends it.
@@ -330,13 +310,9 @@ async fn handle_conntrack(
     Extension(connection): Extension<Arc<Connection>>,
     request: axum::extract::Request,
 ) -> Response {
-    let body = match arrived(request, api::MAX_REQUEST_BYTES, BODY_TIMEOUT).await {
-        Ok(body) => body,
-        Err(refusal) => return refusal,
-    };
-    let spec = match serde_json::from_slice(&body) {
+    let spec = match read(&senders, &connection, request).await {
         Ok(spec) => spec,
-        Err(error) => return refused(&not_understood(&error)),
+        Err(refusal) => return refusal,
     };
     match senders.events.open(spec) {
         Ok(stream) => streamed(&connection, stream, "application/x-ndjson"),
@@ -350,13 +326,9 @@ async fn handle_monitor(
     Extension(connection): Extension<Arc<Connection>>,
     request: axum::extract::Request,
 ) -> Response {
-    let body = match arrived(request, api::MAX_REQUEST_BYTES, BODY_TIMEOUT).await {
-        Ok(body) => body,
-        Err(refusal) => return refusal,
-    };
-    let spec = match serde_json::from_slice(&body) {
+    let spec = match read(&senders, &connection, request).await {
         Ok(spec) => spec,
-        Err(error) => return refused(&not_understood(&error)),
+        Err(refusal) => return refusal,
     };
     let stream = match senders.monitors.open(spec) {
         Ok(stream) => stream,
@@ -392,6 +364,28 @@ async fn handle_metrics(
     }
 }
 
+/// The reply to who reads packets, once the control thread has said yes.
+fn begun(
+    connection: &Connection,
+    reply: Response,
+    stream: TapStream,
+    kind: &'static str,
+) -> Response {
+    match reply.status() {
+        StatusCode::OK => streamed(connection, stream, kind),
+        _ => reply,
+    }
+}
+
+/// The reply to who cannot read packets, which is written down.
+fn not_begun(note: Option<Note>, refusal: Refusal) -> Response {
+    let response = refused(&refusal);
+    if let Some(note) = note {
+        note.finish(&Err(refusal), true);
+    }
+    response
+}
+
 /// A reply that goes on until either side ends it.
 fn streamed(connection: &Connection, stream: TapStream, kind: &'static str) -> Response {
     connection.enter(Phase::Tapping);
@@ -406,6 +400,17 @@ fn waits(query: Option<&str>) -> Result<bool, Refusal> {
         Some(_) => Err(Refusal::new(RefusalCode::Invalid, "unknown words behind the path")
             .with_hint(format!("?{}, or nothing", api::NO_SYNC))),
     }
+}
+
+/// What the body of a request asks for.
+async fn read<T: serde::de::DeserializeOwned>(
+    senders: &Senders,
+    connection: &Connection,
+    request: axum::extract::Request,
+) -> Result<T, Response> {
+    let body = arrived(request, api::MAX_REQUEST_BYTES, BODY_TIMEOUT).await?;
+    serde_json::from_slice(&body)
+        .map_err(|error| senders.refused(connection, &not_understood(&error)))
 }
 
 /// The body of a request, if it arrives in time and is not too long.

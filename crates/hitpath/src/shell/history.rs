@@ -69,6 +69,10 @@ mod tests {
         ] {
             assert!(!may_keep(line), "{line}");
         }
+        // Cut off anywhere, from where the key begins.
+        let line = "x s a src 192.0.2.1 spi 9 aead 'rfc4106(gcm(aes))' open-sesame 128 mode tunnel";
+        let key = line.find("open").unwrap();
+        (key + 1..=line.len()).for_each(|end| assert!(!may_keep(&line[..end]), "{}", &line[..end]));
         for line in [
             "show ports",
             "route add 2001:db8::/32 via fe80::1",

@@ -1,5 +1,6 @@
 //! A live screen of what passes, for `hitpath top`.
 
+mod ending;
 mod sample;
 mod screen;
 mod terminal;
@@ -8,14 +9,13 @@ mod tests;
 mod view;
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
+use ending::Ending;
 use runtime::exit::Exit;
 use runtime::output;
 use sample::Sample;
@@ -28,10 +28,10 @@ use view::{Table, Used};
 pub(crate) const SHORTEST: Duration = Duration::from_millis(100);
 pub(crate) const LONGEST: Duration = Duration::from_secs(3600);
 
-/// How long it takes at most until a signal is heeded.
+/// How long it takes at most until a signal is heeded, and a terminal that has gone is noticed.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// The screen, until the user quits or the process is told to end.
+/// The screen, until the user quits, the process is told to end, or the terminal has gone.
 ///
 /// # Errors
 /// If the terminal cannot be used.
@@ -41,7 +41,7 @@ pub(crate) fn live(
     delay: Duration,
     has_colour: bool,
 ) -> anyhow::Result<Exit> {
-    let stopped = heed_signals()?;
+    let ending = Ending::with_terminal()?;
     let mut screen = Screen::new(view, delay, has_colour);
     let mut terminal = Terminal::take()?;
     let mut next = Instant::now();
@@ -54,12 +54,16 @@ pub(crate) fn live(
         }
         terminal.draw(&screen)?;
         loop {
-            if stopped.load(Ordering::Relaxed) {
+            if ending.is_asked_for() {
                 return Ok(Exit::Done);
             }
             let left = next.saturating_duration_since(Instant::now());
             let wait = if screen.is_paused { PERIOD } else { left.min(PERIOD) };
-            if event::poll(wait).context("reading keys")? {
+            // crossterm is asked only while there is a terminal, of which it would not tell the end.
+            if !terminal::has_input(wait)? && ending::has_gone() {
+                return Ok(Exit::Done);
+            }
+            if event::poll(Duration::ZERO).context("reading keys")? {
                 break;
             }
             if Instant::now() >= next && !screen.is_paused {
@@ -96,11 +100,12 @@ pub(crate) fn frames(
     delay: Duration,
     count: Option<u64>,
 ) -> anyhow::Result<Exit> {
-    let stopped = heed_signals()?;
+    let ending = Ending::at(&[SIGINT, SIGTERM])?;
     let (mut before, mut used) = (None::<Sample>, Used::new());
     let mut left = count;
     // Rates need two samples; the first frame is of what came between them.
-    while left != Some(0) && !stopped.load(Ordering::Relaxed) {
+    let is_over = || ending.is_asked_for() || output::has_gone();
+    while left != Some(0) && !is_over() {
         let sample = Sample::take(socket, view)?;
         if let Some(before) = &before {
             let mut table = Table::new(view, &sample, Some(before), &mut used);
@@ -111,17 +116,9 @@ pub(crate) fn frames(
         }
         before = Some(sample);
         let next = Instant::now() + delay;
-        while left != Some(0) && Instant::now() < next && !stopped.load(Ordering::Relaxed) {
+        while left != Some(0) && Instant::now() < next && !is_over() {
             std::thread::sleep(PERIOD.min(next.saturating_duration_since(Instant::now())));
         }
     }
     Ok(Exit::Done)
-}
-
-fn heed_signals() -> anyhow::Result<Arc<AtomicBool>> {
-    let stopped = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stopped)).context("heeding signals")?;
-    }
-    Ok(stopped)
 }

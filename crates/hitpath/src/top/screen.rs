@@ -185,8 +185,17 @@ impl Screen {
         if let Some(now) = &self.samples[1] {
             let drops: u64 = now.drops.iter().map(|drop| drop.packets).sum();
             let (ports, workers, sas) = (now.ports.len(), now.workers.len(), now.sa_count);
-            let drops = super::view::short(drops as f64, "");
-            text += &format!(" - {ports} ports, {workers} workers, {sas} SAs, {drops} drops");
+            let several = |count: u64, what| match count {
+                1 => format!("1 {what}"),
+                _ => format!("{} {what}s", super::view::short(count as f64, "")),
+            };
+            text += &format!(
+                " - {}, {}, {}, {}",
+                several(ports as u64, "port"),
+                several(workers as u64, "worker"),
+                several(sas, "SA"),
+                several(drops, "drop")
+            );
         }
         let state = match self.is_paused {
             true => "  PAUSED".to_owned(),
@@ -222,8 +231,10 @@ impl Screen {
         let shown = self.table.rows.iter().skip(self.top).take(room);
         let mut lines = vec![Line::raw(self.table.summary.as_str())];
         let widths = widths(&self.table, shown.clone());
+        let fitting = self.fitting(&widths, area.width.into());
         let mut heading = Vec::new();
-        for (at, (column, width)) in self.table.columns.iter().zip(&widths).enumerate() {
+        for &at in &fitting {
+            let (column, width) = (self.table.columns[at], widths[at]);
             let is_sorted = at == self.sort.0;
             let mark = if !is_sorted {
                 ""
@@ -238,14 +249,14 @@ impl Screen {
             };
             let text = format!("{column}{mark}");
             let is_number = is_number(&self.table, at);
-            heading.push(Span::styled(align(&text, *width, is_number), style));
+            heading.push(Span::styled(align(&text, width, is_number), style));
             heading.push(Span::raw(" "));
         }
         lines.push(Line::from(heading));
         for row in shown {
-            let cells = row.iter().zip(&widths).enumerate();
-            let cells = cells.flat_map(|(at, (cell, width))| {
-                let text = align(&cell.text, *width, is_number(&self.table, at));
+            let cells = fitting.iter().flat_map(|&at| {
+                let cell = &row[at];
+                let text = align(&cell.text, widths[at], is_number(&self.table, at));
                 let is_bad = ["LOST/s", "DROPS/s", "ERR/s"].contains(&self.table.columns[at])
                     && !matches!(cell.text.as_str(), "0" | "-")
                     || cell.text.ends_with("down")
@@ -257,6 +268,22 @@ impl Screen {
             lines.push(Line::from(cells.collect::<Vec<_>>()));
         }
         frame.render_widget(Paragraph::new(lines), area);
+    }
+
+    /// The columns that fit in as a whole, and that of the order in any case. A text at the end may
+    /// be cut.
+    fn fitting(&self, widths: &[usize], width: usize) -> Vec<usize> {
+        let of_order = widths.get(self.sort.0).map_or(0, |width| width + 1);
+        // No blank is needed behind the last.
+        let (mut left, mut is_full) = ((width + 1).saturating_sub(of_order), false);
+        let mut fit = |(at, width): (usize, &usize)| {
+            let may_be_cut = at + 1 == widths.len() && !is_number(&self.table, at);
+            let needed = if may_be_cut { self.table.columns[at].len() + 1 } else { width + 1 };
+            is_full |= at != self.sort.0 && needed > left;
+            left = left.saturating_sub(if at == self.sort.0 { 0 } else { needed });
+            (at == self.sort.0 || !is_full).then_some(at)
+        };
+        widths.iter().enumerate().filter_map(&mut fit).collect()
     }
 
     fn foot(&self) -> Line<'_> {

@@ -76,7 +76,7 @@ fn key(code: KeyCode) -> KeyEvent {
 fn a_screen_of_80_by_24_has_everything() {
     let lines = drawn(&screen(View::Ports), 80, 24);
     assert!(
-        lines[0].starts_with("hitpath top - 2 ports, 1 workers, 2 SAs, 307 drops"),
+        lines[0].starts_with("hitpath top - 2 ports, 1 worker, 2 SAs, 307 drops"),
         "{lines:#?}"
     );
     assert!(lines[1].contains("1:ports") && lines[1].contains("6:workers"), "{lines:#?}");
@@ -98,6 +98,28 @@ fn no_size_is_too_small() {
     let lines = drawn(&screen(View::Drops), 40, 8);
     assert!(lines[1].contains("2:drops") && lines[1].trim_end().ends_with('6'), "{lines:#?}");
     assert!(lines[4].starts_with("no_route"), "{lines:#?}");
+}
+
+#[test]
+fn a_column_is_shown_whole_or_not_at_all() {
+    for view in View::ALL {
+        let mut screen = screen(view);
+        let wide = drawn(&screen, 300, 24)[3].clone();
+        let all: Vec<&str> = wide.trim_end_matches(['^', 'v']).split_whitespace().collect();
+        for _ in 0..all.len() {
+            screen.key(key(KeyCode::Char('s')));
+            let wide = drawn(&screen, 300, 24)[3].clone();
+            let mark = wide.split_whitespace().find(|name| name.ends_with(['^', 'v'])).unwrap();
+            for width in [30, 60, 80, 120] {
+                let shown = drawn(&screen, width, 24)[3].clone();
+                assert!(shown.contains(mark), "{view:?}, {width}: {shown}");
+                let wrong =
+                    shown.split_whitespace().find(|name| !wide.contains(&format!("{name} ")));
+                let is_last = |name: &str| wide.trim_end().ends_with(name);
+                assert!(wrong.is_none_or(is_last), "{view:?}, {width}: {shown}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -30,6 +30,10 @@ pub(crate) struct ReleaseInterfaces {
     #[arg(default_value = StateDirectory::DEFAULT, value_name = "DIRECTORY")]
     directory: PathBuf,
 
+    /// The same, as `hitpath run` has it
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "directory")]
+    state_directory: Option<PathBuf>,
+
     /// Forget interfaces that are gone, routes that the kernel refuses, and the record of another
     /// network namespace
     #[arg(long)]
@@ -38,10 +42,11 @@ pub(crate) struct ReleaseInterfaces {
 
 impl ReleaseInterfaces {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
-        if !self.directory.is_dir() {
-            bail!("there is no state directory {}", self.directory.display());
+        let directory = self.state_directory.as_ref().unwrap_or(&self.directory);
+        if !directory.is_dir() {
+            bail!("there is no state directory {}", directory.display());
         }
-        let directory = match Directory::open(&self.directory, "hitpath release-interfaces") {
+        let directory = match Directory::open(directory, "hitpath release-interfaces") {
             Err(StoreError::InUse { path, holder }) => {
                 bail!("{holder} has state directory {}: stop that one first", path.display())
             }

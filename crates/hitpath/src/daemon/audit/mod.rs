@@ -375,6 +375,8 @@ mod tests {
             queue.bytes = MAX_WAITING;
             (0..5).for_each(|_| queue.put(&shared, Entry::One(record(2))));
         }
+        // The thread may have been waiting already.
+        shared.changed.notify_one();
         // There is room again once the thread has taken what there was.
         while shared.queue().bytes > 0 {
             thread::sleep(Duration::from_millis(1));

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use runtime::output::has_gone;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::words::Output;
@@ -59,6 +60,10 @@ fn copy_until(
     loop {
         if stopped.load(Ordering::Relaxed) {
             outcome.why = "stopped".to_owned();
+            return Ok(outcome);
+        }
+        if output.file.is_none() && has_gone() {
+            outcome.why = "nobody reads any more".to_owned();
             return Ok(outcome);
         }
         let count = match stream.read(&mut buffer) {
