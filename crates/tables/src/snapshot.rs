@@ -23,6 +23,7 @@ use std::sync::Arc;
 use types::{HighestShares, Ipsec, PacketFields, PolicyName, TableId};
 use wire::{PortId, SaSlot, Spi, VrfId};
 
+use crate::cells::{Cell, CellId, Cells};
 use crate::counters::FlowCounters;
 use crate::error::TableError;
 use crate::fib;
@@ -90,6 +91,8 @@ pub struct Tables {
     no_routes: RoutingTable,
     /// By number, which the caller of `add_port` chooses.
     ports: Arc<[Option<Arc<Port>>]>,
+    /// What sub-ports and next hops count in.
+    cells: Cells,
     /// Of each port that has no queue, by its number. Beside the ports, so that a packet is counted without
     /// reading its port.
     port_counters: Slots<VlanCounters>,
@@ -138,6 +141,7 @@ impl Tables {
     pub fn new(workers: usize, secret: u64) -> Self {
         let no_policies = Arc::new(Spd::new(LookupEngine::default(), secret));
         let no_routes = RoutingTable::new();
+        let cells = Cells::new(workers);
         let main = Vrf {
             id: VrfId::MAIN,
             name: "main".into(),
@@ -165,10 +169,11 @@ impl Tables {
             no_policies,
             no_routes,
             ports: Arc::default(),
+            next_hops: NextHops::new(cells.clone()),
+            cells,
             port_counters: Slots::new(),
             sought: Arc::new(Sought::new(workers, secret)),
             xfrm_links: Map::new(secret),
-            next_hops: NextHops::new(workers),
             groups: Groups::new(secret),
             qdiscs: Arc::default(),
             policies: Arc::new(Registry::new(secret)),
@@ -299,6 +304,12 @@ impl Tables {
     #[inline]
     pub fn port_counters(&self, id: PortId) -> Option<&VlanCounters> {
         self.port_counters.get(id.0.into())
+    }
+
+    /// Where a worker counts.
+    #[inline(always)]
+    pub fn cell(&self, id: CellId, worker: usize) -> Option<&Cell> {
+        self.cells.get(id, worker)
     }
 
     /// The SAD.
