@@ -178,6 +178,14 @@ impl<'t> Objects<'t> {
         }
     }
 
+    /// Counts IP packets that are sent by a next hop.
+    #[inline(always)]
+    pub(crate) fn count_sent_by(&self, by: &NextHop, packets: u64, bytes: u64) {
+        if let Some(cell) = by.counted {
+            self.add(cell, packets, bytes);
+        }
+    }
+
     /// Counts frames that are to leave by a next hop, for the sub-ports whose they are.
     #[inline(always)]
     pub(crate) fn count_frames(&self, by: &NextHop, frames: u64, bytes: u64) {

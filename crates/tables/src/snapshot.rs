@@ -26,7 +26,6 @@ use wire::{PortId, SaSlot, Spi, VrfId};
 use crate::cells::{Cell, CellId, Cells};
 use crate::counters::FlowCounters;
 use crate::error::TableError;
-use crate::fib;
 use crate::filter::{Filter, FilterPlace, FilterRules};
 use crate::flows::Flows;
 use crate::group::Groups;
@@ -57,6 +56,9 @@ use crate::xfrm_link::XfrmLink;
 pub use filters::VrfFeatures;
 pub use rules::Ruled;
 pub use sides::Boundary;
+
+/// What packets read of so many VRFs stays in the processor's caches.
+const MANY_VRFS: usize = 256;
 
 /// The snapshot.
 ///
@@ -245,26 +247,19 @@ impl Tables {
         self.vrf(id).map(|vrf| &*vrf.name)
     }
 
-    /// Asks for the memory in which routes of packets of several VRFs are found, step by step, so
-    /// that the waits overlap. `packets` are their VRFs, sources and destinations.
+    /// Whether there are so many VRFs that one of them is far away when its next packet comes.
     #[inline(always)]
-    pub fn prefetch_routes<I>(&self, packets: impl Fn() -> I)
-    where
-        I: Iterator<Item = (VrfId, IpAddr, IpAddr)>,
-    {
-        for (vrf, source, _) in packets() {
-            if let Some(vrf) = self.vrf(vrf) {
-                packet::prefetch(&vrf.spd);
-                vrf.routes.prefetch_for(source);
-            }
-        }
-        for step in 0..fib::STEPS {
-            for (vrf, _, destination) in packets() {
-                if let Some(vrf) = self.vrf(vrf) {
-                    vrf.routes.prefetch(destination, step);
-                }
-            }
-        }
+    pub fn has_many_vrfs(&self) -> bool {
+        self.vrfs.len() > MANY_VRFS
+    }
+
+    /// Asks for the memory in which routes of packets of several VRFs are found, step by step, so
+    /// that the waits overlap. `packets` are the VRFs and destinations of [`crate::fib::TOGETHER`] at most.
+    #[inline(always)]
+    pub fn prefetch_routes(&self, packets: impl Iterator<Item = (VrfId, IpAddr)> + Clone) {
+        packets.clone().filter_map(|(vrf, _)| self.vrf(vrf)).for_each(packet::prefetch);
+        let tables = packets.filter_map(|(vrf, to)| Some((&self.vrf(vrf)?.routes, to)));
+        RoutingTable::prefetch(tables);
     }
 
     /// What parsing a packet takes of its VRF, of a snapshot that was published. Of a VRF that is

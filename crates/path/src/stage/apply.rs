@@ -150,12 +150,15 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
                     applier.count_flows(&decision, done as u64, bytes);
                 }
                 let (by, packets) = (way.next_hop, done as u64);
-                let link = by.link.length();
-                if link > ETHERNET {
-                    objects.count_frames(by, packets, bytes + packets * link as u64);
-                    tagged_runs += 1;
+                match by.link.length() {
+                    ETHERNET => applier.neighbours.outputs.count(by, packets, bytes),
+                    // Often the next run leaves by another sub-port.
+                    link => {
+                        objects.count_sent_by(by, packets, bytes);
+                        objects.count_frames(by, packets, bytes + packets * link as u64);
+                        tagged_runs += 1;
+                    }
                 }
-                applier.neighbours.outputs.count(by, packets, bytes);
                 continue;
             }
         } else if let Some(way) = FrameWay::of(&decision, objects) {
