@@ -50,6 +50,15 @@ impl<'t> Objects<'t> {
         self.tables.prefetch_next_hop(id);
     }
 
+    /// Asks for where packets by a next hop are counted.
+    #[inline(always)]
+    pub(crate) fn prefetch_counted(&self, id: NextHopId) {
+        let counted = self.tables.next_hop(id).and_then(|next_hop| next_hop.counted);
+        if let Some(cell) = counted.and_then(|id| self.cell(id)) {
+            packet::prefetch(cell);
+        }
+    }
+
     /// The next hop of a station on a port's link.
     pub(crate) fn neighbour(&self, port: PortId, address: IpAddr) -> Option<&'t NextHop> {
         self.tables.next_hop(self.tables.on_link_next_hop(port, address)?)

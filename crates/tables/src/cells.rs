@@ -2,11 +2,12 @@
 //!
 //! Each sub-port and each next hop has cells of its own, one for each worker. Those of a worker are
 //! dense, four to a cache line, and who counts knows a cell by its number, which stands in what is
-//! read anyway: so counting for one of thousands of objects waits for one line, once.
+//! read anyway: so counting for one of thousands of objects waits for one line, once. What counts
+//! together is in one line: a sub-port has one, with room for its first next hops.
 
 use core::fmt;
 use core::num::NonZeroU32;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use packet::Counter;
 
@@ -32,7 +33,8 @@ impl Cell {
 #[repr(align(64))]
 struct Line([Cell; LINE]);
 
-const LINE: usize = 4;
+/// Cells of a line.
+pub(crate) const LINE: usize = 4;
 
 /// Names a cell of each worker, for as long as [`CellCounters`] with it are there.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,6 +57,11 @@ impl CellId {
     #[inline(always)]
     const fn size(self) -> usize {
         (FIRST as usize) << self.block()
+    }
+
+    /// The cell after `count` others; the largest number has none.
+    const fn after(self, count: u32) -> Self {
+        Self(self.0.saturating_add(count))
     }
 
     /// Its place among those of a worker.
@@ -83,15 +90,36 @@ struct Shared {
 
 /// Which numbers are nobody's.
 struct Unused {
-    given_back: Vec<CellId>,
-    /// All from here on.
+    cells: Vec<CellId>,
+    /// The first of each line of which all four are.
+    lines: Vec<CellId>,
+    /// The first of all further lines.
     next: CellId,
+}
+
+impl Unused {
+    fn line(&mut self) -> CellId {
+        self.lines.pop().unwrap_or_else(|| {
+            // There are fewer ports and next hops than numbers.
+            let next = self.next;
+            self.next = next.after(LINE as u32);
+            next
+        })
+    }
+
+    fn cell(&mut self) -> CellId {
+        self.cells.pop().unwrap_or_else(|| {
+            let first = self.line();
+            self.cells.extend((1..LINE as u32).rev().map(|at| first.after(at)));
+            first
+        })
+    }
 }
 
 impl Cells {
     pub(crate) fn new(workers: usize) -> Self {
         let next = CellId(NonZeroU32::MIN.saturating_add(FIRST - 1));
-        let unused = Mutex::new(Unused { given_back: Vec::new(), next });
+        let unused = Mutex::new(Unused { cells: Vec::new(), lines: Vec::new(), next });
         Self(Arc::new(Shared { workers, blocks: [const { OnceLock::new() }; BLOCKS], unused }))
     }
 
@@ -103,63 +131,75 @@ impl Cells {
         Some(&line[id.place() % LINE])
     }
 
-    /// Cells that are nobody else's, all zero.
+    /// A cell of each worker that is nobody else's, all zero.
     pub(crate) fn take(&self) -> CellCounters {
-        let id = {
-            let mut unused = self.0.unused.lock().unwrap_or_else(PoisonError::into_inner);
-            let next = unused.next;
-            unused.given_back.pop().unwrap_or_else(|| {
-                // There are fewer ports and next hops than numbers.
-                unused.next = CellId(next.0.saturating_add(1));
-                next
-            })
-        };
-        let lines = self.0.workers * id.size() / LINE;
-        self.0.blocks[id.block()].get_or_init(|| (0..lines).map(|_| Line::default()).collect());
-        let taken = CellCounters(Arc::new(Taken { id, cells: self.clone() }));
-        taken.cells().for_each(|cell| {
-            cell.packets.set(0);
-            cell.bytes.set(0);
-        });
-        taken
+        let first = self.unused().cell();
+        let taken = self.taken(first, 1);
+        CellCounters { id: first, taken }
+    }
+
+    /// Four that are in one line. Others have the line when all of them are gone.
+    pub(crate) fn take_line(&self) -> [CellCounters; LINE] {
+        let first = self.unused().line();
+        let taken = self.taken(first, LINE as u32);
+        let id = |at| first.after(at as u32);
+        core::array::from_fn(|at| CellCounters { id: id(at), taken: Arc::clone(&taken) })
+    }
+
+    fn taken(&self, first: CellId, count: u32) -> Arc<Taken> {
+        let lines = self.0.workers * first.size() / LINE;
+        self.0.blocks[first.block()].get_or_init(|| (0..lines).map(|_| Line::default()).collect());
+        for id in (0..count).map(|at| first.after(at)) {
+            self.of_all_workers(id).for_each(|cell| {
+                cell.packets.set(0);
+                cell.bytes.set(0);
+            });
+        }
+        Arc::new(Taken { first, count, cells: self.clone() })
+    }
+
+    fn of_all_workers(&self, id: CellId) -> impl Iterator<Item = &Cell> {
+        (0..self.0.workers).filter_map(move |worker| self.get(id, worker))
+    }
+
+    fn unused(&self) -> MutexGuard<'_, Unused> {
+        self.0.unused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Packets and bytes of one object. Copies share what they count; when the last one is gone, and so
 /// no snapshot is left in which a worker finds it, others may have its cells.
 #[derive(Clone)]
-pub struct CellCounters(Arc<Taken>);
-
-struct Taken {
+pub struct CellCounters {
     id: CellId,
+    taken: Arc<Taken>,
+}
+
+/// Cells one after the other that are given back together.
+struct Taken {
+    first: CellId,
+    count: u32,
     cells: Cells,
 }
 
 impl CellCounters {
     /// What a worker finds its cell by.
-    #[inline(always)]
     pub fn id(&self) -> CellId {
-        self.0.id
+        self.id
     }
 
     /// Adds to the cell of `worker`, which alone may do so.
     pub fn add(&self, worker: usize, packets: u64, bytes: u64) {
-        if let Some(cell) = self.0.cells.get(self.0.id, worker) {
+        if let Some(cell) = self.taken.cells.get(self.id, worker) {
             cell.add(packets, bytes);
         }
     }
 
     /// Packets and bytes of all workers.
     pub fn read(&self) -> (u64, u64) {
-        self.cells().fold((0, 0), |(packets, bytes), cell| {
+        self.taken.cells.of_all_workers(self.id).fold((0, 0), |(packets, bytes), cell| {
             (packets + cell.packets.read(), bytes + cell.bytes.read())
         })
-    }
-
-    /// Those of all workers.
-    fn cells(&self) -> impl Iterator<Item = &Cell> {
-        let Taken { id, cells } = &*self.0;
-        (0..cells.0.workers).filter_map(|worker| cells.get(*id, worker))
     }
 }
 
@@ -172,8 +212,11 @@ impl fmt::Debug for CellCounters {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        let unused = self.cells.0.unused.lock();
-        unused.unwrap_or_else(PoisonError::into_inner).given_back.push(self.id);
+        let mut unused = self.cells.unused();
+        match self.count {
+            1 => unused.cells.push(self.first),
+            _ => unused.lines.push(self.first),
+        }
     }
 }
 
@@ -224,6 +267,26 @@ mod tests {
         let fourth = cells.take();
         assert_eq!((fourth.id(), fourth.read()), (id, (0, 0)));
         assert_ne!(second.id(), third.id());
+    }
+
+    #[test]
+    fn a_line_is_used_again_when_all_of_it_is_given_back() {
+        let cells = Cells::new(1);
+        let single = cells.take();
+        let line = cells.take_line();
+        let first = line[0].id();
+        assert_eq!((first.place() % LINE, single.id().place() / LINE), (0, 0));
+        assert_eq!(line.each_ref().map(|cell| cell.id().place() - first.place()), [0, 1, 2, 3]);
+        line.iter().for_each(|cell| cell.add(0, 1, 1));
+        let [.., last] = line;
+        let other = cells.take_line();
+        assert_ne!(other[0].id(), first);
+        drop(last);
+        let again = cells.take_line();
+        assert_eq!((again[0].id(), again[3].read()), (first, (0, 0)));
+        // The rest of a line of which one cell was wanted.
+        let more = [cells.take(), cells.take(), cells.take()];
+        assert!(more.iter().all(|cell| cell.id().place() / LINE == 0));
     }
 
     #[test]

@@ -289,7 +289,12 @@ impl NextHops {
         self.counters.get(id.0)
     }
 
-    pub(crate) fn add(&mut self, next_hop: NextHop) -> Result<NextHopId, TableError> {
+    /// One more, which counts in cells that `beside` or nobody has.
+    pub(crate) fn add(
+        &mut self,
+        next_hop: NextHop,
+        beside: impl FnOnce() -> Option<CellCounters>,
+    ) -> Result<NextHopId, TableError> {
         if self.length >= self.limit {
             return Err(TableError::Limit { what: "next hops", limit: self.limit });
         }
@@ -306,7 +311,7 @@ impl NextHops {
         };
         self.length += 1;
         // New ones: whoever still uses an older snapshot counts for what had the id there.
-        let counters = self.cells.take();
+        let counters = beside().unwrap_or_else(|| self.cells.take());
         let counted = Some(counters.id());
         self.counters.set(id.0, counters);
         *self.line_mut(id) = Line::Used(NextHop { counted, ..next_hop });
@@ -428,7 +433,7 @@ mod tests {
                 };
                 match step {
                     Step::Add(number) | Step::Set(_, number) if more > 0 || naive.is_empty() => {
-                        let id = store.add(next_hop(number)).unwrap();
+                        let id = store.add(next_hop(number), || None).unwrap();
                         prop_assert!(naive.insert(id, next_hop(number)).is_none());
                     }
                     Step::Add(_) => unreachable!(),
@@ -445,7 +450,7 @@ mod tests {
                     }
                     Step::Many(true) => {
                         for _ in 0..more {
-                            let id = store.add(next_hop(7)).unwrap();
+                            let id = store.add(next_hop(7), || None).unwrap();
                             prop_assert!(naive.insert(id, next_hop(7)).is_none());
                         }
                     }
@@ -476,7 +481,7 @@ mod tests {
     fn a_change_copies_one_page() {
         let mut store = NextHops::new(Cells::new(1));
         for number in 0..5000 {
-            store.add(next_hop(number)).unwrap();
+            store.add(next_hop(number), || None).unwrap();
         }
         let before = store.clone();
         store.set(NextHopId(4100), next_hop(9));
@@ -495,10 +500,10 @@ mod tests {
     #[test]
     fn there_is_a_limit() {
         let mut store = NextHops::with_limit(Cells::new(1), 2);
-        let ids = [1, 2].map(|number| store.add(next_hop(number)).unwrap());
-        let more = store.add(next_hop(3)).unwrap_err().to_string();
+        let ids = [1, 2].map(|number| store.add(next_hop(number), || None).unwrap());
+        let more = store.add(next_hop(3), || None).unwrap_err().to_string();
         assert_eq!(more, "there are 2 next hops already, and there may not be more");
         store.remove(ids[0]);
-        assert_eq!(store.add(next_hop(3)), Ok(ids[0]));
+        assert_eq!(store.add(next_hop(3), || None), Ok(ids[0]));
     }
 }

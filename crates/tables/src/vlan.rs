@@ -154,11 +154,20 @@ impl fmt::Debug for VlanTable {
 pub struct VlanCounters {
     received: CellCounters,
     sent: CellCounters,
+    /// What is left of the line, for next hops: a packet that leaves counts for both.
+    beside: [Option<CellCounters>; 2],
 }
 
 impl VlanCounters {
     pub(crate) fn new(cells: &Cells) -> Self {
-        Self { received: cells.take(), sent: cells.take() }
+        let [received, sent, first, second] = cells.take_line();
+        Self { received, sent, beside: [Some(first), Some(second)] }
+    }
+
+    /// Cells for one more next hop. Those that were had by one before are not given again, as a worker
+    /// may still count for it.
+    pub(crate) fn take_beside(&mut self) -> Option<CellCounters> {
+        self.beside.iter_mut().find_map(Option::take)
     }
 
     /// Where frames are counted that came with its tag while it was up.

@@ -120,9 +120,9 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
         prefetch_counters(objects, &batch.records[..count]);
     }
     if *applier.state.tagged_runs >= MANY {
-        for record in &batch.records[..count] {
-            objects.prefetch_next_hop(record.decision.next_hop_id());
-        }
+        let next_hops = || batch.records[..count].iter().map(|it| it.decision.next_hop_id());
+        next_hops().for_each(|id| objects.prefetch_next_hop(id));
+        next_hops().for_each(|id| objects.prefetch_counted(id));
     }
     let Packets { packets, records, v6, .. } = batch;
     let records = &records[..count];

@@ -146,7 +146,11 @@ impl Tables {
         match old {
             Some(old) if is_needed => self.next_hops.set(old.next_hop, next_hop),
             Some(old) => self.next_hops.remove(old.next_hop),
-            None if is_needed => new.next_hop = self.next_hops.add(next_hop)?,
+            None if is_needed => {
+                let counters = &mut self.port_counters;
+                let beside = || counters.get_mut(port.0.into())?.take_beside();
+                new.next_hop = self.next_hops.add(next_hop, beside)?;
+            }
             None => return Ok(false),
         }
         let neighbours = Arc::make_mut(&mut self.port_mut(port)?.neighbours);

@@ -45,7 +45,8 @@ impl Tables {
             next.port_counters.set(id.0.into(), VlanCounters::new(&self.cells));
         }
         let own = NextHop::new(id, (&spec, spec.side), None, None).queued_if(is_queued);
-        let next_hop = next.next_hops.add(own.counted_in(next.frames_of(id, &spec)))?;
+        let own = own.counted_in(next.frames_of(id, &spec));
+        let next_hop = next.next_hops.add(own, || None)?;
         let (neighbours, vlans) = (self.no_neighbours(), VlanTable::default());
         let (vrf, side) = (spec.vrf, spec.side);
         let port = Port { id, spec, side, neighbours, next_hop, vlans, is_queued };
