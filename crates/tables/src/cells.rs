@@ -278,7 +278,8 @@ mod tests {
         assert_eq!((first.place() % LINE, single.id().place() / LINE), (0, 0));
         assert_eq!(line.each_ref().map(|cell| cell.id().place() - first.place()), [0, 1, 2, 3]);
         line.iter().for_each(|cell| cell.add(0, 1, 1));
-        let [.., last] = line;
+        let last = line[3].clone();
+        drop(line);
         let other = cells.take_line();
         assert_ne!(other[0].id(), first);
         drop(last);
