@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use flow::{Guarantee, Held, NeighbourQueue, RateLimiter, Sender};
 use packet::{Batch, DropReason, Packet, Pool, Port, PortError, Time};
-use tables::{Event, NextHop, NextHopId, NextHopState, Qdiscs, Tables};
+use tables::{Cell, CellId, Event, NextHop, NextHopId, NextHopState, Qdiscs, Tables};
 use wire::ethernet::EtherType;
 use wire::{Addresses, FlowKey, Mac, PortId, SaSlot, VrfId};
 
@@ -50,14 +50,18 @@ impl<'t> Objects<'t> {
         self.tables.prefetch_next_hop(id);
     }
 
+    /// Asks for where packets by a next hop are counted.
+    #[inline(always)]
+    pub(crate) fn prefetch_counted(&self, id: NextHopId) {
+        let counted = self.tables.next_hop(id).and_then(|next_hop| next_hop.counted);
+        if let Some(cell) = counted.and_then(|id| self.cell(id)) {
+            packet::prefetch(cell);
+        }
+    }
+
     /// The next hop of a station on a port's link.
-    pub(crate) fn neighbour(
-        &self,
-        port: PortId,
-        address: IpAddr,
-    ) -> Option<(NextHopId, &'t NextHop)> {
-        let id = self.tables.on_link_next_hop(port, address)?;
-        Some((id, self.tables.next_hop(id)?))
+    pub(crate) fn neighbour(&self, port: PortId, address: IpAddr) -> Option<&'t NextHop> {
+        self.tables.next_hop(self.tables.on_link_next_hop(port, address)?)
     }
 
     /// Neighbours that were asked for and have not answered yet.
@@ -169,17 +173,45 @@ impl<'t> Objects<'t> {
         Step::words(vrf, decision, self.tables)
     }
 
-    /// Counts frames that came by a sub-port.
-    pub(crate) fn count_received(&self, port: PortId, frames: u64, bytes: u64) {
-        if let Some(counters) = self.tables.port_counters(port) {
-            counters.add_received(self.worker, frames, bytes);
+    /// Where the worker counts.
+    #[inline(always)]
+    pub(crate) fn cell(&self, id: CellId) -> Option<&'t Cell> {
+        self.tables.cell(id, self.worker)
+    }
+
+    /// Adds to a cell.
+    #[inline(always)]
+    pub(crate) fn add(&self, id: CellId, packets: u64, bytes: u64) {
+        if let Some(cell) = self.cell(id) {
+            cell.add(packets, bytes);
         }
     }
 
-    /// Counts frames that are to leave by a sub-port.
+    /// Counts IP packets that are sent by a next hop.
+    #[inline(always)]
+    pub(crate) fn count_sent_by(&self, by: &NextHop, packets: u64, bytes: u64) {
+        if let Some(cell) = by.counted {
+            self.add(cell, packets, bytes);
+        }
+    }
+
+    /// Counts frames that are to leave by a next hop, for the sub-ports whose they are.
+    #[inline(always)]
+    pub(crate) fn count_frames(&self, by: &NextHop, frames: u64, bytes: u64) {
+        by.frames.into_iter().flatten().for_each(|cell| self.add(cell, frames, bytes));
+    }
+
+    /// Counts frames that came by a sub-port or an xfrm link.
+    pub(crate) fn count_received(&self, port: PortId, frames: u64, bytes: u64) {
+        if let Some(counters) = self.tables.port_counters(port) {
+            self.add(counters.received_id(), frames, bytes);
+        }
+    }
+
+    /// Counts frames that are to leave by a sub-port or an xfrm link.
     pub(crate) fn count_sent(&self, port: PortId, frames: u64, bytes: u64) {
         if let Some(counters) = self.tables.port_counters(port) {
-            counters.add_sent(self.worker, frames, bytes);
+            self.add(counters.sent_id(), frames, bytes);
         }
     }
 
@@ -314,7 +346,8 @@ pub(crate) struct Outputs<'a> {
 /// them. Written once for all, as the next addition would wait for the last.
 #[derive(Default)]
 pub(crate) struct Sent {
-    by: Option<NextHopId>,
+    /// Where these are counted.
+    by: Option<CellId>,
     packets: u64,
     bytes: u64,
 }
@@ -322,10 +355,10 @@ pub(crate) struct Sent {
 impl Outputs<'_> {
     /// Counts IP packets that are sent by a next hop.
     #[inline(always)]
-    pub(crate) fn count(&mut self, by: NextHopId, packets: u64, bytes: u64) {
-        if self.sent.by != Some(by) {
+    pub(crate) fn count(&mut self, by: &NextHop, packets: u64, bytes: u64) {
+        if self.sent.by != by.counted {
             self.write_counts();
-            self.sent.by = Some(by);
+            self.sent.by = by.counted;
         }
         self.sent.packets += packets;
         self.sent.bytes += bytes;
@@ -335,9 +368,8 @@ impl Outputs<'_> {
     /// round ends.
     pub(crate) fn write_counts(&mut self) {
         let Sent { by, packets, bytes } = core::mem::take(&mut self.sent);
-        let counters = by.and_then(|by| self.objects.tables.next_hop_counters(by));
-        if let Some(counters) = counters {
-            counters.add(self.objects.worker, packets, bytes);
+        if let Some(by) = by {
+            self.objects.add(by, packets, bytes);
         }
     }
 
@@ -407,11 +439,7 @@ impl Outputs<'_> {
     /// Puts the next hop's link header in front of an IP packet and sends it. A packet whose next
     /// hop is not resolved is handed back.
     #[inline]
-    pub(crate) fn send_to(
-        &mut self,
-        mut packet: Packet,
-        (id, next_hop): (NextHopId, &NextHop),
-    ) -> Result<(), Packet> {
+    pub(crate) fn send_to(&mut self, mut packet: Packet, next_hop: &NextHop) -> Result<(), Packet> {
         match next_hop.state {
             NextHopState::Resolved | NextHopState::Queued => {}
             NextHopState::Pending | NextHopState::OnLink => return Err(packet),
@@ -429,10 +457,13 @@ impl Outputs<'_> {
                 return Ok(());
             }
         }
-        self.count(id, 1, bytes);
+        self.count(next_hop, 1, bytes);
         match next_hop.state {
             NextHopState::Queued => queue::enqueue(self, packet, next_hop.port, header.len()),
-            _ => self.send_by(packet, next_hop.port, next_hop.queue),
+            _ => {
+                self.objects.count_frames(next_hop, 1, packet.len() as u64);
+                self.send(packet, next_hop.queue);
+            }
         }
         Ok(())
     }
@@ -442,14 +473,14 @@ impl Outputs<'_> {
     pub(crate) fn send_followed(
         &mut self,
         packet: Packet,
-        (id, next_hop): (NextHopId, &NextHop),
+        next_hop: &NextHop,
     ) -> Result<(), Packet> {
         let frame = Frame::new(next_hop.queue, next_hop.link_header(), packet.bytes());
         let drops = &self.buffers.statistics.drops;
         let reasons = [DropReason::PortDown, DropReason::EspNoRoom];
         let before = reasons.map(|reason| drops.read(reason));
         self.buffers.follower.resume(&packet);
-        self.send_to(packet, (id, next_hop))?;
+        self.send_to(packet, next_hop)?;
         let mut dropped = reasons.into_iter().zip(before);
         let reason = dropped.find(|(reason, count)| drops.read(*reason) != *count);
         self.buffers.follower.resumed(|| match reason {
@@ -592,7 +623,7 @@ impl Neighbours<'_> {
         let Some(next_hop) = self.outputs.objects.next_hop(id) else {
             return self.outputs.drop(packet, DropReason::PortDown);
         };
-        if let Err(packet) = self.outputs.send_to(packet, (id, next_hop)) {
+        if let Err(packet) = self.outputs.send_to(packet, next_hop) {
             self.emit_later(packet, known, next_hop);
         }
     }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bpf;
+mod cells;
 mod counters;
 mod error;
 mod event;
@@ -42,6 +43,7 @@ mod vlan;
 mod vrf;
 mod xfrm_link;
 
+pub use cells::{Cell, CellCounters, CellId};
 pub use classifier::{Effort, Refused, Statistics as TreeStatistics};
 pub use counters::FlowCounters;
 pub use error::{NotAPeer, SelectorError, TableError, TunnelError};

@@ -14,7 +14,7 @@ use types::Side;
 use wire::ethernet::{self, EtherType};
 use wire::{Mac, PortId};
 
-use crate::counters::FlowCounters;
+use crate::cells::{CellCounters, CellId, Cells};
 use crate::error::TableError;
 use crate::limit::MAX_NEXT_HOPS;
 use crate::port::PortSpec;
@@ -74,6 +74,11 @@ pub struct NextHop {
     /// The neighbour. `None` if it is the port's own next hop, which serves every destination on
     /// the link that has none of its own.
     pub address: Option<IpAddr>,
+    /// Where IP packets that are sent to it are counted. `None` outside of the tables.
+    pub counted: Option<CellId>,
+    /// Where the frames are counted: if the port is a VLAN sub-port, for it, and for its parent if
+    /// that is one itself.
+    pub frames: [Option<CellId>; 2],
 }
 
 const _: () = assert!(size_of::<NextHop>() == 64 && size_of::<Line>() == 64);
@@ -153,6 +158,8 @@ impl NextHop {
             side,
             link: LinkHeader::NONE,
             address,
+            counted: None,
+            frames: [None; 2],
         };
         match (spec.link, address, mac) {
             _ if !spec.up => next_hop.state = NextHopState::Down,
@@ -173,6 +180,11 @@ impl NextHop {
             self.state = NextHopState::Queued;
         }
         self
+    }
+
+    /// The same, whose frames are counted there.
+    pub(crate) fn counted_in(self, frames: [Option<CellId>; 2]) -> Self {
+        Self { frames, ..self }
     }
 
     /// Whether packets can be sent there.
@@ -229,8 +241,8 @@ pub(crate) struct NextHops {
     nodes: Vec<Arc<Node>>,
     /// Of each that is there. Beside them, so that a next hop stays one line of plain data, and a
     /// change of one copies none of these.
-    counters: Slots<FlowCounters>,
-    workers: usize,
+    counters: Slots<CellCounters>,
+    cells: Cells,
     /// The first free line below `made`, or [`END`].
     free: u32,
     /// Lines that were ever used. All behind them are free.
@@ -240,13 +252,13 @@ pub(crate) struct NextHops {
 }
 
 impl NextHops {
-    pub(crate) fn new(workers: usize) -> Self {
-        Self::with_limit(workers, MAX_NEXT_HOPS)
+    pub(crate) fn new(cells: Cells) -> Self {
+        Self::with_limit(cells, MAX_NEXT_HOPS)
     }
 
-    fn with_limit(workers: usize, limit: usize) -> Self {
+    fn with_limit(cells: Cells, limit: usize) -> Self {
         let (nodes, counters) = (Vec::new(), Slots::new());
-        Self { nodes, counters, workers, free: END, made: 0, length: 0, limit }
+        Self { nodes, counters, cells, free: END, made: 0, length: 0, limit }
     }
 
     #[inline(always)]
@@ -273,12 +285,16 @@ impl NextHops {
     }
 
     /// What was sent to it since it came.
-    #[inline(always)]
-    pub(crate) fn counters(&self, id: NextHopId) -> Option<&FlowCounters> {
+    pub(crate) fn counters(&self, id: NextHopId) -> Option<&CellCounters> {
         self.counters.get(id.0)
     }
 
-    pub(crate) fn add(&mut self, next_hop: NextHop) -> Result<NextHopId, TableError> {
+    /// One more, which counts in cells that `beside` or nobody has.
+    pub(crate) fn add(
+        &mut self,
+        next_hop: NextHop,
+        beside: impl FnOnce() -> Option<CellCounters>,
+    ) -> Result<NextHopId, TableError> {
         if self.length >= self.limit {
             return Err(TableError::Limit { what: "next hops", limit: self.limit });
         }
@@ -295,13 +311,17 @@ impl NextHops {
         };
         self.length += 1;
         // New ones: whoever still uses an older snapshot counts for what had the id there.
-        self.counters.set(id.0, FlowCounters::new(self.workers));
-        *self.line_mut(id) = Line::Used(next_hop);
+        let counters = beside().unwrap_or_else(|| self.cells.take());
+        let counted = Some(counters.id());
+        self.counters.set(id.0, counters);
+        *self.line_mut(id) = Line::Used(NextHop { counted, ..next_hop });
         Ok(id)
     }
 
-    /// Changes one that is there. Nothing is copied if it is like this already.
+    /// Changes one that is there, and goes on counting. Nothing is copied if it is like this already.
     pub(crate) fn set(&mut self, id: NextHopId, next_hop: NextHop) {
+        let counted = self.get(id).and_then(|now| now.counted);
+        let next_hop = NextHop { counted, ..next_hop };
         if self.get(id).is_some_and(|now| *now != next_hop) {
             *self.line_mut(id) = Line::Used(next_hop);
         }
@@ -397,7 +417,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn is_a_map_that_chooses_its_keys(steps in proptest::collection::vec(step(), 1..60)) {
-            let mut store = NextHops::new(1);
+            let mut store = NextHops::new(Cells::new(1));
             let mut naive = BTreeMap::new();
             let mut snapshots = Vec::new();
             let mut most = 0;
@@ -413,7 +433,7 @@ mod tests {
                 };
                 match step {
                     Step::Add(number) | Step::Set(_, number) if more > 0 || naive.is_empty() => {
-                        let id = store.add(next_hop(number)).unwrap();
+                        let id = store.add(next_hop(number), || None).unwrap();
                         prop_assert!(naive.insert(id, next_hop(number)).is_none());
                     }
                     Step::Add(_) => unreachable!(),
@@ -430,7 +450,7 @@ mod tests {
                     }
                     Step::Many(true) => {
                         for _ in 0..more {
-                            let id = store.add(next_hop(7)).unwrap();
+                            let id = store.add(next_hop(7), || None).unwrap();
                             prop_assert!(naive.insert(id, next_hop(7)).is_none());
                         }
                     }
@@ -459,9 +479,9 @@ mod tests {
 
     #[test]
     fn a_change_copies_one_page() {
-        let mut store = NextHops::new(1);
+        let mut store = NextHops::new(Cells::new(1));
         for number in 0..5000 {
-            store.add(next_hop(number)).unwrap();
+            store.add(next_hop(number), || None).unwrap();
         }
         let before = store.clone();
         store.set(NextHopId(4100), next_hop(9));
@@ -479,11 +499,11 @@ mod tests {
 
     #[test]
     fn there_is_a_limit() {
-        let mut store = NextHops::with_limit(1, 2);
-        let ids = [1, 2].map(|number| store.add(next_hop(number)).unwrap());
-        let more = store.add(next_hop(3)).unwrap_err().to_string();
+        let mut store = NextHops::with_limit(Cells::new(1), 2);
+        let ids = [1, 2].map(|number| store.add(next_hop(number), || None).unwrap());
+        let more = store.add(next_hop(3), || None).unwrap_err().to_string();
         assert_eq!(more, "there are 2 next hops already, and there may not be more");
         store.remove(ids[0]);
-        assert_eq!(store.add(next_hop(3)), Ok(ids[0]));
+        assert_eq!(store.add(next_hop(3), || None), Ok(ids[0]));
     }
 }

@@ -9,7 +9,7 @@ use types::TableId;
 use wire::{IpPrefix, VrfId};
 
 use crate::error::TableError;
-use crate::fib::Fib;
+use crate::fib::{self, Fib};
 use crate::limit::MAX_ROUTES;
 use crate::route::{Route, RouteKind};
 
@@ -31,28 +31,33 @@ impl From<VrfId> for TableRef {
 /// Routes by destination, the longest prefix first. A VRF has one with its own addresses in it; one
 /// without a VRF has static routes alone.
 #[derive(Clone)]
+#[repr(C)]
 pub struct RoutingTable {
+    // What packets are decided by, see `Vrf`.
+    own_bits: FewBits,
+    v4: Fib<u32, Route>,
+    pub(crate) v6: Fib<u128, Route>,
+    /// Where there are too many for the few bits.
+    own_filter: Option<Filter>,
     own: Arc<BTreeSet<IpAddr>>,
-    own_filter: Filter,
     /// Those whose routes lead out of the VRF whose table it is.
     leaks: Arc<BTreeSet<IpPrefix>>,
     /// From which address the gateway speaks to destinations of these prefixes. They are few, and no
     /// decision asks: they would make every route larger.
     sources: Arc<BTreeMap<IpPrefix, IpAddr>>,
-    v4: Fib<u32, Route>,
-    v6: Fib<u128, Route>,
 }
 
 impl RoutingTable {
     /// One without routes. Clones of it share their memory until they have some.
     pub(crate) fn new() -> Self {
         Self {
-            own: Arc::default(),
-            own_filter: Filter::default(),
-            leaks: Arc::default(),
-            sources: Arc::default(),
+            own_bits: FewBits::default(),
             v4: Fib::new(),
             v6: Fib::new(),
+            own_filter: None,
+            own: Arc::default(),
+            leaks: Arc::default(),
+            sources: Arc::default(),
         }
     }
 
@@ -92,27 +97,22 @@ impl RoutingTable {
     /// Whether `address` may be one for which [`RoutingTable::is_local`] holds. No is certain, and quick.
     #[inline(always)]
     pub fn may_be_local(&self, address: IpAddr) -> bool {
-        self.own_filter.may_have(address)
+        let hash = hash(address);
+        self.own_bits.may_have(hash)
+            && self.own_filter.as_ref().is_none_or(|filter| filter.may_have(hash))
     }
 
-    /// See [`Fib::prefetch`].
+    /// See [`fib::prefetch`].
     #[inline(always)]
-    pub(crate) fn prefetch(&self, destination: IpAddr, step: usize) {
-        match destination {
-            IpAddr::V4(address) => self.v4.prefetch(address.to_bits(), step),
-            IpAddr::V6(address) => self.v6.prefetch(address.to_bits(), step),
-        }
-    }
-
-    /// Asks for the memory that [`RoutingTable::may_be_local`] will read, and for what leads to the
-    /// routes.
-    #[inline(always)]
-    pub(crate) fn prefetch_for(&self, source: IpAddr) {
-        packet::prefetch(&self.own_filter.0[place(source).0]);
-        match source {
-            IpAddr::V4(_) => packet::prefetch(&self.v4),
-            IpAddr::V6(_) => packet::prefetch(&self.v6),
-        }
+    pub(crate) fn prefetch<'t>(lookups: impl Iterator<Item = (&'t Self, IpAddr)> + Clone) {
+        fib::prefetch(lookups.clone().filter_map(|(table, destination)| match destination {
+            IpAddr::V4(address) => Some((&table.v4, address.to_bits())),
+            IpAddr::V6(_) => None,
+        }));
+        fib::prefetch(lookups.filter_map(|(table, destination)| match destination {
+            IpAddr::V4(_) => None,
+            IpAddr::V6(address) => Some((&table.v6, address.to_bits())),
+        }));
     }
 
     /// Every route, IPv4 first, in order of address, shorter prefixes first.
@@ -130,7 +130,14 @@ impl RoutingTable {
         self.check_room(route.prefix)?;
         if matches!(route.kind, RouteKind::Local | RouteKind::Broadcast) {
             Arc::make_mut(&mut self.own).insert(route.prefix.address());
-            self.own_filter.note(route.prefix.address());
+            self.own_bits.note(hash(route.prefix.address()));
+            match &mut self.own_filter {
+                Some(filter) if self.own.len() <= filter.most() => {
+                    filter.note(hash(route.prefix.address()));
+                }
+                None if self.own.len() <= FewBits::MOST => {}
+                filter => *filter = Some(Filter::of(&self.own)),
+            }
         }
         let length = route.prefix.length();
         match route.prefix.address() {
@@ -199,38 +206,76 @@ impl RoutingTable {
         };
         if let Some(Route { kind: RouteKind::Local | RouteKind::Broadcast, prefix }) = removed {
             Arc::make_mut(&mut self.own).remove(&prefix.address());
-            self.own_filter = Filter::default();
-            self.own.iter().for_each(|own| self.own_filter.note(*own));
+            self.own_bits = FewBits::default();
+            self.own.iter().for_each(|own| self.own_bits.note(hash(*own)));
+            self.own_filter = (self.own.len() > FewBits::MOST).then(|| Filter::of(&self.own));
         }
         removed
     }
 }
 
-/// One bit for the hash of each of a VRF's own and broadcast addresses. It settles nearly every
-/// packet's source in one read.
-#[derive(Clone, Default)]
-struct Filter([u64; FILTER]);
+/// One bit for the hash of each of a VRF's own and broadcast addresses. Where they are few, it settles
+/// nearly every packet's source, and stands beside what is read of the VRF anyway.
+#[derive(Clone, Copy, Default)]
+struct FewBits(u64);
 
-/// Words of the filter.
-const FILTER: usize = 16;
+impl FewBits {
+    /// More addresses have a [`Filter`] besides.
+    const MOST: usize = 64 / BITS;
 
-impl Filter {
-    fn note(&mut self, address: IpAddr) {
-        let (word, bit) = place(address);
-        self.0[word] |= 1 << bit;
+    fn note(&mut self, hash: u64) {
+        self.0 |= 1 << (hash >> (64 - 6));
     }
 
     #[inline(always)]
-    fn may_have(&self, address: IpAddr) -> bool {
-        let (word, bit) = place(address);
-        self.0[word] >> bit & 1 == 1
+    fn may_have(self, hash: u64) -> bool {
+        self.0 >> (hash >> (64 - 6)) & 1 == 1
     }
 }
 
-/// Where an address stands in the filter: by a multiplicative hash (Knuth). A sender who aims at it
+/// The same with [`BITS`] bits for each address at least, as of a VRF with thousands of VLANs.
+#[derive(Clone)]
+struct Filter(Arc<[u64]>);
+
+/// Bits for each address, one of which is set.
+const BITS: usize = 16;
+
+impl Filter {
+    fn of(own: &BTreeSet<IpAddr>) -> Self {
+        let words = (own.len() * BITS).div_ceil(64).next_power_of_two();
+        let mut filter = Self((0..words).map(|_| 0).collect());
+        own.iter().for_each(|own| filter.note(hash(*own)));
+        filter
+    }
+
+    /// How many addresses it has room for.
+    fn most(&self) -> usize {
+        self.0.len() * 64 / BITS
+    }
+
+    fn note(&mut self, hash: u64) {
+        let (word, bit) = self.place(hash);
+        Arc::make_mut(&mut self.0)[word] |= 1 << bit;
+    }
+
+    #[inline(always)]
+    fn may_have(&self, hash: u64) -> bool {
+        let (word, bit) = self.place(hash);
+        self.0.get(word).is_none_or(|word| word >> bit & 1 == 1)
+    }
+
+    /// By the highest bits of a hash. The number of words is a power of two.
+    #[inline(always)]
+    fn place(&self, hash: u64) -> (usize, u32) {
+        let place = hash >> (64 - 6 - self.0.len().trailing_zeros());
+        ((place / 64) as usize, (place % 64) as u32)
+    }
+}
+
+/// A multiplicative hash (Knuth), of which the highest bits are the best. A sender who aims at it
 /// wins one lookup in the FIB.
 #[inline(always)]
-fn place(address: IpAddr) -> (usize, u32) {
+fn hash(address: IpAddr) -> u64 {
     let number = match address {
         IpAddr::V4(address) => u64::from(address.to_bits()),
         IpAddr::V6(address) => {
@@ -238,13 +283,41 @@ fn place(address: IpAddr) -> (usize, u32) {
             (bits >> 64) as u64 ^ (bits as u64).rotate_left(32)
         }
     };
-    let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - (FILTER * 64).ilog2());
-    (hash as usize / 64 % FILTER, (hash % 64) as u32)
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Every route.
 impl fmt::Debug for RoutingTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.routes()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn own_addresses_are_told_from_others_however_many_there_are() {
+        let address = |number: u32| IpAddr::from(Ipv4Addr::from_bits(10 << 24 | number << 2 | 1));
+        let mut table = RoutingTable::new();
+        let mut own = 0;
+        for count in [0, 1, 4, 5, 100, 8000, 5, 4, 0] {
+            for number in own..count {
+                let prefix = IpPrefix::host(address(number));
+                table.set(Route { prefix, kind: RouteKind::Local }).unwrap();
+            }
+            for number in count..own {
+                table.remove(IpPrefix::host(address(number))).unwrap();
+            }
+            own = count;
+            assert!((0..own).all(|number| table.may_be_local(address(number))));
+            let others =
+                (0..10_000).map(|number: u32| IpAddr::from(Ipv4Addr::from_bits(number * 977)));
+            let taken = others.filter(|other| table.may_be_local(*other)).count();
+            assert!(taken < 1000, "{own}: {taken} of 10,000");
+        }
     }
 }

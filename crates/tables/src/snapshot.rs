@@ -23,9 +23,9 @@ use std::sync::Arc;
 use types::{HighestShares, Ipsec, PacketFields, PolicyName, TableId};
 use wire::{PortId, SaSlot, Spi, VrfId};
 
+use crate::cells::{Cell, CellId, Cells};
 use crate::counters::FlowCounters;
 use crate::error::TableError;
-use crate::fib;
 use crate::filter::{Filter, FilterPlace, FilterRules};
 use crate::flows::Flows;
 use crate::group::Groups;
@@ -56,6 +56,9 @@ use crate::xfrm_link::XfrmLink;
 pub use filters::VrfFeatures;
 pub use rules::Ruled;
 pub use sides::Boundary;
+
+/// What packets read of so many VRFs stays in the processor's caches.
+const MANY_VRFS: usize = 256;
 
 /// The snapshot.
 ///
@@ -90,6 +93,8 @@ pub struct Tables {
     no_routes: RoutingTable,
     /// By number, which the caller of `add_port` chooses.
     ports: Arc<[Option<Arc<Port>>]>,
+    /// What sub-ports and next hops count in.
+    cells: Cells,
     /// Of each port that has no queue, by its number. Beside the ports, so that a packet is counted without
     /// reading its port.
     port_counters: Slots<VlanCounters>,
@@ -138,6 +143,7 @@ impl Tables {
     pub fn new(workers: usize, secret: u64) -> Self {
         let no_policies = Arc::new(Spd::new(LookupEngine::default(), secret));
         let no_routes = RoutingTable::new();
+        let cells = Cells::new(workers);
         let main = Vrf {
             id: VrfId::MAIN,
             name: "main".into(),
@@ -165,10 +171,11 @@ impl Tables {
             no_policies,
             no_routes,
             ports: Arc::default(),
+            next_hops: NextHops::new(cells.clone()),
+            cells,
             port_counters: Slots::new(),
             sought: Arc::new(Sought::new(workers, secret)),
             xfrm_links: Map::new(secret),
-            next_hops: NextHops::new(workers),
             groups: Groups::new(secret),
             qdiscs: Arc::default(),
             policies: Arc::new(Registry::new(secret)),
@@ -240,26 +247,19 @@ impl Tables {
         self.vrf(id).map(|vrf| &*vrf.name)
     }
 
-    /// Asks for the memory in which routes of packets of several VRFs are found, step by step, so
-    /// that the waits overlap. `packets` are their VRFs, sources and destinations.
+    /// Whether there are so many VRFs that one of them is far away when its next packet comes.
     #[inline(always)]
-    pub fn prefetch_routes<I>(&self, packets: impl Fn() -> I)
-    where
-        I: Iterator<Item = (VrfId, IpAddr, IpAddr)>,
-    {
-        for (vrf, source, _) in packets() {
-            if let Some(vrf) = self.vrf(vrf) {
-                packet::prefetch(&vrf.spd);
-                vrf.routes.prefetch_for(source);
-            }
-        }
-        for step in 0..fib::STEPS {
-            for (vrf, _, destination) in packets() {
-                if let Some(vrf) = self.vrf(vrf) {
-                    vrf.routes.prefetch(destination, step);
-                }
-            }
-        }
+    pub fn has_many_vrfs(&self) -> bool {
+        self.vrfs.len() > MANY_VRFS
+    }
+
+    /// Asks for the memory in which routes of packets of several VRFs are found, step by step, so
+    /// that the waits overlap. `packets` are the VRFs and destinations of [`crate::fib::TOGETHER`] at most.
+    #[inline(always)]
+    pub fn prefetch_routes(&self, packets: impl Iterator<Item = (VrfId, IpAddr)> + Clone) {
+        packets.clone().filter_map(|(vrf, _)| self.vrf(vrf)).for_each(packet::prefetch);
+        let tables = packets.filter_map(|(vrf, to)| Some((&self.vrf(vrf)?.routes, to)));
+        RoutingTable::prefetch(tables);
     }
 
     /// What parsing a packet takes of its VRF, of a snapshot that was published. Of a VRF that is
@@ -299,6 +299,12 @@ impl Tables {
     #[inline]
     pub fn port_counters(&self, id: PortId) -> Option<&VlanCounters> {
         self.port_counters.get(id.0.into())
+    }
+
+    /// Where a worker counts.
+    #[inline(always)]
+    pub fn cell(&self, id: CellId, worker: usize) -> Option<&Cell> {
+        self.cells.get(id, worker)
     }
 
     /// The SAD.

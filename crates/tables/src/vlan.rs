@@ -4,9 +4,10 @@
 use core::fmt;
 use std::sync::Arc;
 
-use packet::Counter;
 use types::{VlanId, VlanProtocol, VlanTag};
 use wire::{PortId, VrfId};
+
+use crate::cells::{CellCounters, CellId, Cells};
 
 /// Which VLAN of which port a sub-port is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub struct VlanPort {
     pub port: PortId,
     /// The VRF it is in.
     pub vrf: VrfId,
+    /// Where its frames are counted.
+    pub received: CellId,
     /// Whether it may send and receive.
     pub up: bool,
 }
@@ -145,64 +148,46 @@ impl fmt::Debug for VlanTable {
     }
 }
 
-/// What a sub-port has received and sent: one cache line per worker, added up when read. Its parent
-/// counts the same frames. Copies share what they count.
+/// What a sub-port has received and sent: frames and bytes. Its parent counts the same frames. Copies
+/// share what they count.
 #[derive(Clone, Debug)]
-pub struct VlanCounters(Arc<[Cell]>);
-
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Cell {
-    received: Frames,
-    sent: Frames,
-}
-
-#[derive(Debug, Default)]
-struct Frames {
-    frames: Counter,
-    bytes: Counter,
-}
-
-impl Frames {
-    #[inline]
-    fn add(&self, frames: u64, bytes: u64) {
-        self.frames.add(frames);
-        self.bytes.add(bytes);
-    }
+pub struct VlanCounters {
+    received: CellCounters,
+    sent: CellCounters,
+    /// What is left of the line, for next hops: a packet that leaves counts for both.
+    beside: [Option<CellCounters>; 2],
 }
 
 impl VlanCounters {
-    pub(crate) fn new(workers: usize) -> Self {
-        Self((0..workers).map(|_| Cell::default()).collect())
+    pub(crate) fn new(cells: &Cells) -> Self {
+        let [received, sent, first, second] = cells.take_line();
+        Self { received, sent, beside: [Some(first), Some(second)] }
     }
 
-    /// Counts frames that came with its tag while it was up, in the cell of `worker`, which alone
-    /// may do so.
-    #[inline]
-    pub fn add_received(&self, worker: usize, frames: u64, bytes: u64) {
-        self.0[worker].received.add(frames, bytes);
+    /// Cells for one more next hop. Those that were had by one before are not given again, as a worker
+    /// may still count for it.
+    pub(crate) fn take_beside(&mut self) -> Option<CellCounters> {
+        self.beside.iter_mut().find_map(Option::take)
     }
 
-    /// Counts frames that were handed to its parent, in the cell of `worker`, which alone may do so.
-    #[inline]
-    pub fn add_sent(&self, worker: usize, frames: u64, bytes: u64) {
-        self.0[worker].sent.add(frames, bytes);
+    /// Where frames are counted that came with its tag while it was up.
+    pub fn received_id(&self) -> CellId {
+        self.received.id()
+    }
+
+    /// Where frames are counted that were handed to its parent.
+    pub fn sent_id(&self) -> CellId {
+        self.sent.id()
     }
 
     /// Frames that came, of all workers, and their bytes.
     pub fn received(&self) -> (u64, u64) {
-        self.sum(|cell| &cell.received)
+        self.received.read()
     }
 
     /// Frames that were handed to the parent, by all workers, and their bytes.
     pub fn sent(&self) -> (u64, u64) {
-        self.sum(|cell| &cell.sent)
-    }
-
-    fn sum(&self, of: impl Fn(&Cell) -> &Frames) -> (u64, u64) {
-        self.0.iter().map(of).fold((0, 0), |(frames, bytes), more| {
-            (frames + more.frames.read(), bytes + more.bytes.read())
-        })
+        self.sent.read()
     }
 }
 
@@ -236,10 +221,16 @@ mod tests {
     const CUSTOMER: VlanProtocol = VlanProtocol::Customer;
     const SERVICE: VlanProtocol = VlanProtocol::Service;
 
+    fn port_of(number: u16, counters: &VlanCounters) -> VlanPort {
+        let received = counters.received_id();
+        VlanPort { port: PortId(number), vrf: VrfId(0), received, up: true }
+    }
+
     #[test]
     fn sub_ports_are_found_by_the_lowest_12_bits() {
         let mut table = VlanTable::default();
-        let port = |number| VlanPort { port: PortId(number), vrf: VrfId(0), up: true };
+        let counters = VlanCounters::new(&Cells::new(1));
+        let port = |number| port_of(number, &counters);
         let customer = |number| VlanTag::customer(VlanId::new(number).unwrap());
         assert!(table.is_empty() && table.get(CUSTOMER, 1).is_none());
         table.set(customer(1), port(7));
@@ -258,7 +249,8 @@ mod tests {
     fn a_number_is_another_vlan_with_another_kind_of_tag() {
         let mut table = VlanTable::default();
         let id = VlanId::new(10).unwrap();
-        let port = |number| VlanPort { port: PortId(number), vrf: VrfId(0), up: true };
+        let counters = VlanCounters::new(&Cells::new(1));
+        let port = |number| port_of(number, &counters);
         table.set(VlanTag::service(id), port(1));
         assert_eq!((table.get(SERVICE, 10), table.get(CUSTOMER, 10)), (Some(&port(1)), None));
         table.set(VlanTag::customer(id), port(2));
@@ -270,6 +262,6 @@ mod tests {
 
     #[test]
     fn a_sub_ports_table_is_small() {
-        assert_eq!((size_of::<Directory>(), size_of::<Page>()), (512, 384));
+        assert_eq!((size_of::<Directory>(), size_of::<Page>()), (512, 768));
     }
 }

@@ -91,7 +91,9 @@ fn check(tables: &Tables) -> Result<(), TestCaseError> {
             .ports()
             .filter(of_port)
             .map(|sub| {
-                let entry = VlanPort { port: sub.id, vrf: sub.spec.vrf, up: sub.spec.up };
+                let received = tables.port_counters(sub.id).unwrap().received_id();
+                let (vrf, up) = (sub.spec.vrf, sub.spec.up);
+                let entry = VlanPort { port: sub.id, vrf, received, up };
                 (sub.spec.vlan.unwrap().tag, entry)
             })
             .collect();
@@ -115,6 +117,9 @@ fn check(tables: &Tables) -> Result<(), TestCaseError> {
     }
     for (_, next_hop) in tables.next_hops() {
         let port = tables.port(next_hop.port).unwrap();
+        let of = |port| Some(tables.port_counters(port)?.sent_id());
+        let parent = port.spec.vlan.filter(|vlan| vlan.is_inner()).and_then(|vlan| of(vlan.parent));
+        prop_assert_eq!(next_hop.frames, [of(port.id), parent]);
         prop_assert_eq!((next_hop.queue, next_hop.mtu), (port.queue(), port.spec.mtu));
         prop_assert_eq!(next_hop.state == NextHopState::Down, !port.spec.up);
         let header = next_hop.link_header();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use packet::{BATCH, Batch};
-use tables::{Direction, Policy, Side, Spd, Tables, Vrf};
+use tables::{Direction, Policy, Side, Spd, Tables, Vrf, fib};
 use wire::Origin;
 use wire::common::Facts;
 
@@ -34,6 +34,7 @@ impl Decider<'_> {
         // Nearly all batches with packets of many VRFs begin and end with two of them.
         if let [first, .., last] = *list
             && list.len() >= TOGETHER
+            && self.tables.has_many_vrfs()
             && vrf_of(first) != vrf_of(last)
         {
             self.prefetch_routes::<KEY, F>(list, batch);
@@ -75,16 +76,16 @@ impl Decider<'_> {
         }
     }
 
-    /// Asks for what the routes of packets of many VRFs are found in. Where all are of one VRF,
-    /// that is near.
+    /// Asks for what the routes of packets of many VRFs are found in. Where all are of one VRF, or of
+    /// few, that is near.
     #[inline(never)]
     fn prefetch_routes<const KEY: usize, F: Family<KEY>>(&self, list: &[u8], batch: &Packets) {
-        self.tables.prefetch_routes(|| {
-            list.iter().map(|&at| {
+        for some in list.chunks(fib::TOGETHER) {
+            self.tables.prefetch_routes(some.iter().map(|&at| {
                 let key = F::view(F::key(batch, at));
-                (key.vrf(), key.source(), key.destination())
-            })
-        });
+                (key.vrf(), key.destination())
+            }));
+        }
     }
 
     /// Decides one packet after the other. Without `FEATURES`, no VRF has any.

@@ -8,9 +8,8 @@
 //! Exits: the reason decided, `hop_limit`, `too_big`, `source_route`, `port_down`, and those of the
 //! stages behind it.
 
-use arrayvec::ArrayVec;
 use flow::{FairLimiter, Reassembled, Reassembly};
-use packet::{BATCH, Batch, DropReason, Packet};
+use packet::{Batch, DropReason, Packet};
 use rand::rngs::StdRng;
 use tables::{Event, FilterVerdict, LoggedBy, LoggedPacket, NextHop, NextHopId, NextHopState};
 use wire::common::Facts;
@@ -113,30 +112,6 @@ struct Limit {
     limit: u16,
 }
 
-/// A run that left by a sub-port, with what is to be counted. Where there are many sub-ports, all
-/// that is counted for them is behind several loads of memory that is far away; in a loop of their
-/// own, the waits overlap.
-struct TaggedRun {
-    by: NextHopId,
-    port: PortId,
-    /// Bytes of the link header.
-    link: usize,
-    packets: u64,
-    bytes: u64,
-}
-
-impl TaggedRun {
-    fn count(&self, outputs: &mut Outputs<'_>) {
-        let Self { by, port, link, packets, bytes } = *self;
-        let bytes_of_frames = bytes + packets * link as u64;
-        match link {
-            TAGGED => outputs.objects.count_sent(port, packets, bytes_of_frames),
-            _ => outputs.objects.count_sent_inner(port, packets, bytes_of_frames),
-        }
-        outputs.count(by, packets, bytes);
-    }
-}
-
 /// Does what was decided. Leaves the batch empty.
 pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Applier<'_, '_>) {
     let objects = applier.neighbours.outputs.objects;
@@ -145,14 +120,14 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
         prefetch_counters(objects, &batch.records[..count]);
     }
     if *applier.state.tagged_runs >= MANY {
-        for record in &batch.records[..count] {
-            objects.prefetch_next_hop(record.decision.next_hop_id());
-        }
+        let next_hops = || batch.records[..count].iter().map(|it| it.decision.next_hop_id());
+        next_hops().for_each(|id| objects.prefetch_next_hop(id));
+        next_hops().for_each(|id| objects.prefetch_counted(id));
     }
     let Packets { packets, records, v6, .. } = batch;
     let records = &records[..count];
     let (mut tally, mut limit) = (Tally::default(), Limit::default());
-    let mut tagged = ArrayVec::<TaggedRun, BATCH>::new();
+    let mut tagged_runs = 0;
     // Packets before `sent` have left; those from there to `at` are finished frames for `queue`.
     let (mut at, mut sent, mut queue) = (0, 0, None);
     while let Some(record) = records.get(at) {
@@ -174,12 +149,14 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
                 if decision.is_counted() {
                     applier.count_flows(&decision, done as u64, bytes);
                 }
-                let (by, next_hop, packets) = (decision.next_hop_id(), way.next_hop, done as u64);
-                match next_hop.link.length() {
+                let (by, packets) = (way.next_hop, done as u64);
+                match by.link.length() {
                     ETHERNET => applier.neighbours.outputs.count(by, packets, bytes),
-                    // There are no more runs than packets.
+                    // Often the next run leaves by another sub-port.
                     link => {
-                        tagged.push(TaggedRun { by, port: next_hop.port, link, packets, bytes });
+                        objects.count_sent_by(by, packets, bytes);
+                        objects.count_frames(by, packets, bytes + packets * link as u64);
+                        tagged_runs += 1;
                     }
                 }
                 continue;
@@ -220,10 +197,7 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
         sent = at;
     }
     hand_over(packets, &mut sent, at, queue, &mut applier.neighbours.outputs);
-    for run in &tagged {
-        run.count(&mut applier.neighbours.outputs);
-    }
-    *applier.state.tagged_runs = tagged.len() as u32;
+    *applier.state.tagged_runs = tagged_runs;
     tally.write(objects);
     *applier.state.policy_runs = tally.runs;
 }

@@ -10,7 +10,7 @@
 use arrayvec::ArrayVec;
 use flow::{FragmentUpper, Recalled};
 use packet::{BATCH, Batch, DropReason, LinkKind, Packet};
-use tables::{Port, VlanId, VlanProtocol, VrfParsing};
+use tables::{Cell, Port, VlanId, VlanProtocol, VrfParsing};
 use wire::common::{self, Common, Facts, Tag};
 use wire::ethernet::{self, EtherType};
 use wire::mld;
@@ -99,8 +99,7 @@ pub(crate) fn parse_frames<'n>(
     match port.spec.link {
         LinkKind::Ethernet => {
             let station = ethernet::station_word(port.spec.mac);
-            let mut tagged =
-                Tagged { port, source, station, parser: &*parser, received: ArrayVec::new() };
+            let tagged = Tagged { port, source, station, parser: &*parser };
             let others =
                 |packets: &mut [Packet], records: &mut [Record], keys: &mut [_]| match tagged
                     .run::<1, TAGGED>(packets, records, keys)
@@ -109,7 +108,6 @@ pub(crate) fn parse_frames<'n>(
                     done => done,
                 };
             straight::<ETHERNET>(batch, &source, station, &mut slow, others);
-            tagged.count();
         }
         LinkKind::Ip => {
             straight::<0>(batch, &source, 0, &mut slow, |_, _, _| 0);
@@ -127,54 +125,45 @@ struct Tagged<'a, 'n> {
     /// The port's address.
     station: u64,
     parser: &'a Parser<'a, 'n>,
-    /// What is to be counted for sub-ports. Each is behind two loads of memory that is often far
-    /// away if there are many; in a loop of their own, the waits overlap.
-    received: ArrayVec<Received, { 2 * BATCH }>,
 }
 
-/// Frames one after the other that came by the same sub-ports, one for each tag.
-#[derive(Clone, Copy, Default)]
-struct Received {
-    ports: [Option<PortId>; 2],
-    frames: u32,
+/// Where frames of the same tags came by, and what is to be counted for these: of each tag that leads
+/// to a sub-port, its cell.
+struct Entered<'t, const N: usize> {
+    port: PortId,
+    cells: [Option<&'t Cell>; N],
+    frames: u64,
     bytes: u64,
 }
 
-impl Tagged<'_, '_> {
-    /// Counts what came by sub-ports.
+impl<const N: usize> Entered<'_, N> {
+    #[inline(always)]
     fn count(&self) {
-        let objects = self.parser.neighbours.outputs.objects;
-        for Received { ports, frames, bytes } in &self.received {
-            for port in ports.iter().copied().flatten() {
-                objects.count_received(port, u64::from(*frames), *bytes);
-            }
-        }
+        self.cells.into_iter().flatten().for_each(|cell| cell.add(self.frames, self.bytes));
     }
+}
 
+impl<'n> Tagged<'_, 'n> {
     /// Fills in common packets with `N` tags, which make a link header of `LINK` bytes, up to the
     /// first that is none, or whose VLAN has no port that is up. Returns how many these are. IPv4
     /// and IPv6 take one loop, and so do frames of other VLANs than the one before.
     #[inline(never)]
     fn run<const N: usize, const LINK: usize>(
-        &mut self,
+        &self,
         packets: &mut [Packet],
         records: &mut [Record],
         keys: &mut [[u64; key::V6]],
     ) -> usize {
         let mut source = self.source;
-        let (mut last, mut port) = ([Tag::NONE; N], self.port.id);
-        let (mut done, mut run) = (0, Received::default());
+        let (mut last, mut done) = ([Tag::NONE; N], 0);
+        let mut entered = Entered { port: self.port.id, cells: [None; N], frames: 0, bytes: 0 };
         for ((packet, record), key) in packets.iter_mut().zip(records).zip(keys) {
             let length = packet.len();
             if !common::has_tags(packet.bytes(), &last) {
-                let Some(tags) = common::tags(packet.bytes()) else { break };
-                let before = core::mem::take(&mut run);
-                if before.frames > 0 {
-                    // Every run is of a packet at least.
-                    self.received.push(before);
-                }
-                let Some(vlan) = self.enter::<N>(tags, &mut source) else { break };
-                ((port, run.ports), last) = (vlan, tags);
+                entered.count();
+                let Some(tags) = common::tags(packet.bytes()) else { return done };
+                let Some(next) = self.enter(tags, &mut source) else { return done };
+                (entered, last) = (next, tags);
             }
             let is_common = match source.reads.is_empty() {
                 true => fill_any::<LINK, false>(packet, record, key, &source, self.station),
@@ -183,26 +172,21 @@ impl Tagged<'_, '_> {
             if !is_common {
                 break;
             }
-            packet.set_port(port);
+            packet.set_port(entered.port);
             done += 1;
-            run.frames += 1;
-            run.bytes += length as u64;
+            entered.frames += 1;
+            entered.bytes += length as u64;
         }
-        if run.frames > 0 {
-            self.received.push(run);
-        }
+        entered.count();
         done
     }
 
-    /// The port of frames with these tags, if it is up, and the sub-ports that each tag leads to;
-    /// `source` becomes where the frames are from. A tag without a VLAN leads nowhere.
+    /// Where frames with these tags come by, if the port is up; `source` becomes where they are from.
+    /// A tag without a VLAN leads nowhere.
     #[inline(always)]
-    fn enter<const N: usize>(
-        &self,
-        tags: [Tag; N],
-        source: &mut Source,
-    ) -> Option<(PortId, [Option<PortId>; 2])> {
-        let (mut parent, mut entered) = (self.port, [None; 2]);
+    fn enter<const N: usize>(&self, tags: [Tag; N], source: &mut Source) -> Option<Entered<'n, N>> {
+        let objects = self.parser.neighbours.outputs.objects;
+        let (mut parent, mut cells) = (self.port, [None; N]);
         let (mut port, mut vrf) = (parent.id, parent.spec.vrf);
         for (at, tag) in tags.into_iter().enumerate() {
             if tag.number() == 0 {
@@ -210,9 +194,9 @@ impl Tagged<'_, '_> {
             }
             // What is up has parents that are.
             let vlan = parent.vlans.get(tag.protocol()?, tag.number()).filter(|vlan| vlan.up)?;
-            (port, vrf, entered[at]) = (vlan.port, vlan.vrf, Some(vlan.port));
+            (port, vrf, cells[at]) = (vlan.port, vlan.vrf, objects.cell(vlan.received));
             if at + 1 < N {
-                parent = self.parser.neighbours.outputs.objects.port(port)?;
+                parent = objects.port(port)?;
             }
         }
         let arrival = Arrival::new(vrf, Origin::Port(port));
@@ -222,7 +206,7 @@ impl Tagged<'_, '_> {
         } else {
             *source = Source::new(arrival, self.parser.locality);
         }
-        Some((port, entered))
+        Some(Entered { port, cells, frames: 0, bytes: 0 })
     }
 }
 

@@ -24,13 +24,12 @@ pub(crate) fn resume(neighbours: &mut Neighbours<'_>) {
     let Neighbours { outputs, waiting } = neighbours;
     let objects = outputs.objects;
     let lookup = |port: PortId, address: IpAddr| {
-        let (id, next_hop) = objects.neighbour(port, address)?;
-        match next_hop.state {
-            NextHopState::Resolved | NextHopState::Queued | NextHopState::Down => {
-                Some((id, next_hop))
-            }
-            NextHopState::Pending | NextHopState::OnLink => None,
-        }
+        let next_hop = objects.neighbour(port, address)?;
+        let is_known = match next_hop.state {
+            NextHopState::Resolved | NextHopState::Queued | NextHopState::Down => true,
+            NextHopState::Pending | NextHopState::OnLink => false,
+        };
+        is_known.then_some(next_hop)
     };
     let is_followed = outputs.buffers.follower.is_on();
     waiting.take_resolved(lookup, |_, _, next_hop, packet| {

@@ -13,6 +13,7 @@ use core::fmt;
 use core::ops::BitOr;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use level::Level;
 use node::Node;
 
@@ -121,12 +122,54 @@ macro_rules! key {
 key!(u32);
 key!(u128);
 
-/// How often [`Fib::prefetch`] can be called for an address: for the first octet, the second, the
-/// tree behind it, and what that tree's first node leads to.
-pub const STEPS: usize = 4;
+/// How many lookups [`prefetch`] prepares at most: more than a processor waits for at once.
+pub const TOGETHER: usize = 64;
+
+/// Asks for the memory that lookups read, step by step, so that the waits overlap: for the first octet,
+/// the second, the tree behind it, what that tree's first node leads to, and the value.
+#[inline(always)]
+pub(crate) fn prefetch<'t, K: Key + 't, V: Clone + 't>(
+    lookups: impl Iterator<Item = (&'t Fib<K, V>, K)>,
+) {
+    let places: ArrayVec<_, TOGETHER> = lookups
+        .take(TOGETHER)
+        .map(|(fib, address)| {
+            let place = &fib.root.pages[usize::from(address.first())];
+            packet::prefetch(place);
+            (place, address)
+        })
+        .collect();
+    let pages: ArrayVec<_, TOGETHER> = places
+        .iter()
+        .filter_map(|&(place, address)| {
+            let page = place.as_deref()?;
+            packet::prefetch(&page.tail[usize::from(address.second())]);
+            packet::prefetch(&page.tails);
+            Some((page, address))
+        })
+        .collect();
+    let trees: ArrayVec<_, TOGETHER> = pages
+        .iter()
+        .filter_map(|&(page, address)| {
+            let tree = page.tails.get(page.tail_index(address.second()))?;
+            prefetch_whole(tree);
+            Some((tree, address.tail()))
+        })
+        .collect();
+    trees.iter().filter_map(|(tree, rest)| tree.next(*rest)).for_each(prefetch_whole);
+    trees.iter().filter_map(|(tree, rest)| tree.lookup(*rest)).for_each(prefetch_whole);
+}
+
+/// Asks for both ends of what may be in two cache lines.
+#[inline(always)]
+fn prefetch_whole<T>(value: &T) {
+    packet::prefetch(value);
+    packet::prefetch_at(core::slice::from_ref(value), 1);
+}
 
 /// A longest-prefix-match table whose copies are constant work.
 #[derive(Clone)]
+#[repr(C)]
 pub struct Fib<K, V> {
     root: Arc<Root<K, V>>,
     length: usize,
@@ -180,27 +223,6 @@ impl<K: Key, V: Clone> Fib<K, V> {
             }
         }
         self.root.level.lookup(address.first())
-    }
-
-    /// Asks for the memory that a lookup reads in one of its steps, from 0 to [`STEPS`]. Reads what
-    /// the steps before it have asked for.
-    #[inline(always)]
-    pub fn prefetch(&self, address: K, step: usize) {
-        let place = &self.root.pages[usize::from(address.first())];
-        if step == 0 {
-            return packet::prefetch(place);
-        }
-        let Some(page) = place else { return };
-        let second = address.second();
-        if step == 1 {
-            packet::prefetch(&page.tail[usize::from(second)]);
-            return packet::prefetch(&page.tails);
-        }
-        let Some(tail) = page.tails.get(page.tail_index(second)) else { return };
-        match step {
-            2 => packet::prefetch(tail),
-            _ => tail.prefetch_next(address.tail()),
-        }
     }
 
     /// The value of exactly the prefix of the first `length` bits of `prefix`.

@@ -123,14 +123,11 @@ impl<K: Key, V: Clone> Node<K, V> {
         Some(&node.values[node.last_rank(holding)])
     }
 
-    /// Asks for the memory that [`Node::lookup`] reads after this node.
+    /// The node that [`Node::lookup`] reads after this one, unless what it skips says otherwise.
     #[inline(always)]
-    pub(super) fn prefetch_next(&self, rest: K) {
+    pub(super) fn next(&self, rest: K) -> Option<&Self> {
         let chunk = rest.after(self.skip).head();
-        match self.children & (1 << chunk) {
-            0 => packet::prefetch(&*self.values),
-            _ => packet::prefetch_at(&self.nodes, rank(self.children, chunk)),
-        }
+        (self.children & (1 << chunk) != 0).then(|| &self.nodes[rank(self.children, chunk)])
     }
 
     /// The value of exactly the prefix of the first `length` bits of `rest`.

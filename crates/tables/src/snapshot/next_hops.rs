@@ -8,12 +8,13 @@ use types::station::{check_station, check_station_mac};
 use wire::{Mac, PortId};
 
 use super::Tables;
-use crate::counters::FlowCounters;
+use crate::cells::{CellCounters, CellId};
 use crate::error::{NotAPeer, TableError};
 use crate::log::Change;
 use crate::neighbour::{MAX_NEIGHBOURS, Neighbour};
 use crate::next_hop::{NextHop, NextHopId};
-use crate::port::Port;
+use crate::port::{Port, PortSpec};
+use crate::vlan::VlanCounters;
 
 impl Tables {
     /// A next hop. Constant work: workers ask for each packet.
@@ -30,8 +31,7 @@ impl Tables {
 
     /// Packets and bytes that were sent to a next hop since it came: IP packets, those of tunnels
     /// with their outer header.
-    #[inline(always)]
-    pub fn next_hop_counters(&self, id: NextHopId) -> Option<&FlowCounters> {
+    pub fn next_hop_counters(&self, id: NextHopId) -> Option<&CellCounters> {
         self.next_hops.counters(id)
     }
 
@@ -142,11 +142,15 @@ impl Tables {
         change(&mut new);
         let is_needed = new.mac.is_some() || new.routes > 0;
         let next_hop = NextHop::new(port, (spec, *side), Some(address), new.mac);
-        let next_hop = next_hop.queued_if(*is_queued);
+        let next_hop = next_hop.queued_if(*is_queued).counted_in(self.frames_of(port, spec));
         match old {
             Some(old) if is_needed => self.next_hops.set(old.next_hop, next_hop),
             Some(old) => self.next_hops.remove(old.next_hop),
-            None if is_needed => new.next_hop = self.next_hops.add(next_hop)?,
+            None if is_needed => {
+                let counters = &mut self.port_counters;
+                let beside = || counters.get_mut(port.0.into())?.take_beside();
+                new.next_hop = self.next_hops.add(next_hop, beside)?;
+            }
             None => return Ok(false),
         }
         let neighbours = Arc::make_mut(&mut self.port_mut(port)?.neighbours);
@@ -180,17 +184,25 @@ impl Tables {
             return Ok(());
         }
         let like = (&port.spec, port.side);
+        let frames = self.frames_of(port.id, &port.spec);
         let own = NextHop::new(port.id, like, None, None).queued_if(port.is_queued);
-        self.next_hops.set(port.next_hop, own);
+        self.next_hops.set(port.next_hop, own.counted_in(frames));
         for (address, neighbour) in port.neighbours.all() {
             let next_hop = NextHop::new(port.id, like, Some(*address), neighbour.mac);
-            let next_hop = next_hop.queued_if(port.is_queued);
+            let next_hop = next_hop.queued_if(port.is_queued).counted_in(frames);
             self.next_hops.set(neighbour.next_hop, next_hop);
         }
         if port.spec.up != old.spec.up {
             self.refresh_groups(port.id);
         }
         Ok(())
+    }
+
+    /// See [`NextHop::frames`].
+    pub(super) fn frames_of(&self, id: PortId, spec: &PortSpec) -> [Option<CellId>; 2] {
+        let Some(vlan) = spec.vlan else { return [None; 2] };
+        let sent = |port| self.port_counters(port).map(VlanCounters::sent_id);
+        [sent(id), vlan.is_inner().then(|| sent(vlan.parent)).flatten()]
     }
 
     /// Removes the next hops of all neighbours of a port that is gone from its VRF.

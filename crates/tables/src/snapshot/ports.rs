@@ -41,11 +41,12 @@ impl Tables {
         let spec = self.checked(id, spec)?;
         let mut next = self.clone();
         let is_queued = self.is_queued(id, &spec);
-        let own = NextHop::new(id, (&spec, spec.side), None, None).queued_if(is_queued);
-        let next_hop = next.next_hops.add(own)?;
         if !spec.has_queues() {
-            next.port_counters.set(id.0.into(), VlanCounters::new(self.workers));
+            next.port_counters.set(id.0.into(), VlanCounters::new(&self.cells));
         }
+        let own = NextHop::new(id, (&spec, spec.side), None, None).queued_if(is_queued);
+        let own = own.counted_in(next.frames_of(id, &spec));
+        let next_hop = next.next_hops.add(own, || None)?;
         let (neighbours, vlans) = (self.no_neighbours(), VlanTable::default());
         let (vrf, side) = (spec.vrf, spec.side);
         let port = Port { id, spec, side, neighbours, next_hop, vlans, is_queued };
@@ -154,9 +155,10 @@ impl Tables {
             let more = core::iter::repeat_n(None, place + 1 - self.ports.len());
             self.ports = self.ports.iter().cloned().chain(more).collect();
         }
+        let received = self.port_counters(id).map(VlanCounters::received_id);
         let vlan = |port: &Port| {
             let PortSpec { vrf, up, vlan, .. } = port.spec;
-            Some((vlan?, VlanPort { port: id, vrf, up }))
+            Some((vlan?, VlanPort { port: id, vrf, received: received?, up }))
         };
         let new = port.as_ref().and_then(vlan);
         let if_id = port.as_ref().map(|port| port.spec.if_id);

@@ -46,6 +46,9 @@ pub(crate) enum Configuration {
     All,
     /// A VRF without features, beside another one that has all of them, with traffic
     Others,
+    /// The same, where the one that has all of them is silent, and the traffic beside is that of a
+    /// third one without: as much is done beside as without a VRF
+    OthersSilent,
 }
 
 /// One feature of a VRF. To measure another one takes a name in [`Configuration`] and a line here,
@@ -69,14 +72,20 @@ impl Configuration {
         match self {
             Self::Again => 0,
             Self::Detour | Self::Others => 2,
+            Self::OthersSilent => 3,
             _ => 1,
         }
+    }
+
+    /// Whether another tenant has traffic beside that which is measured.
+    pub(crate) const fn has_other(self) -> bool {
+        matches!(self, Self::Others | Self::OthersSilent)
     }
 
     /// Least speed of that without a VRF. Features cost what they cost those who have them.
     pub(crate) const fn wanted(self) -> Option<f64> {
         match self {
-            Self::Defaults | Self::Others => Some(0.99),
+            Self::Defaults | Self::Others | Self::OthersSilent => Some(0.99),
             _ => None,
         }
     }
@@ -100,8 +109,8 @@ pub(crate) fn pair(
     routes: u32,
 ) -> anyhow::Result<[Setup; 2]> {
     let half = (routes / 2).max(1);
-    let has_other = configuration == Configuration::Others;
-    let tenants = if has_other { 2 } else { 1 };
+    let has_other = configuration.has_other();
+    let tenants = if has_other { configuration.vrfs().into() } else { 1 };
     let layout = Layout { tenants, links: Links::Untagged, overlap: false, half };
     let setup = |tables, has_loop| Setup { tables, layout, has_loop, has_other };
     let without = setup(build(family, &layout, |_| VrfId::MAIN, Tables::new(1, 1))?, false);
@@ -109,11 +118,15 @@ pub(crate) fn pair(
     let with = match configuration {
         Configuration::Again => without.clone(),
         Configuration::Detour => setup(detour(family, &layout)?, true),
-        Configuration::Others => {
-            let vrfs = [tables.add_vrf("blue")?, tables.add_vrf("green")?];
+        Configuration::Others | Configuration::OthersSilent => {
+            let names = ["blue", "green", "red"].into_iter().take(tenants as usize);
+            let vrfs: Vec<VrfId> =
+                names.map(|name| tables.add_vrf(name)).collect::<Result<_, _>>()?;
             let mut tables = build(family, &layout, |tenant| vrfs[tenant as usize], tables)?;
+            // The second tenant's traffic is beside the first one's; a third one has none.
+            let &featured = vrfs.last().unwrap_or(&VrfId::MAIN);
             for (_, add) in FEATURES {
-                add(&mut tables, vrfs[1])?;
+                add(&mut tables, featured)?;
             }
             setup(tables, false)
         }

@@ -54,7 +54,8 @@ fn every_gateway_forwards_every_packet_both_ways() {
                             (packets, packets, 0),
                             "{configuration:?} {family:?} {shape:?}"
                         );
-                        assert_eq!(sent[1] > 0, configuration == Configuration::Others);
+                        let has_other = configuration.has_other();
+                        assert_eq!((sent[1] > 0, setup.has_other), (has_other, has_other));
                     }
                 }
             }
@@ -95,6 +96,7 @@ fn features_are_met_by_every_packet_of_their_vrf_and_by_no_other() {
         Configuration::Tap,
         Configuration::All,
         Configuration::Others,
+        Configuration::OthersSilent,
     ] {
         let [_, with] = setup::pair(family, configuration, 10).unwrap();
         let mut device = device(Shape::UdpStream, family, Mode::On, 10);
@@ -124,6 +126,7 @@ fn features_are_met_by_every_packet_of_their_vrf_and_by_no_other() {
                 .sum();
             assert_eq!(filtered, met(Configuration::Filter), "{configuration:?} {hook:?}");
         }
+        assert_eq!(second > 0, configuration.has_other());
         assert_eq!(queued, met(Configuration::Qdisc), "{configuration:?}");
         // As it came, and as it left.
         assert_eq!(device.copied, 2 * met(Configuration::Tap), "{configuration:?}");
@@ -186,7 +189,7 @@ fn there_is_a_row_for_everything_that_is_asked_for() {
          --many-flows 20 --flows 10 --routes 10 --pairs 3 --instructions none",
     );
     let rows = run(&Context::tiny(), &options).unwrap();
-    assert_eq!(rows.len(), 2 * 2 * (8 + 2));
+    assert_eq!(rows.len(), 2 * 2 * (9 + 2));
     let rows: Vec<&Row> = rows.iter().collect();
     for row in &rows {
         let found = |what| row.found(what).unwrap();
@@ -195,7 +198,7 @@ fn there_is_a_row_for_everything_that_is_asked_for() {
         assert_eq!(row.cost.hit_ratio.is_some(), row.text("cache") == "auto", "{row:?}");
     }
     let targets = targets(&rows);
-    assert_eq!(targets.len(), 2 * 2 * (2 + 2));
+    assert_eq!(targets.len(), 2 * 2 * (3 + 2));
     // Three pairs are no verdict.
     assert!(targets.iter().all(|target| !target.reached && target.what.contains("too few pairs")));
     let text = render(&rows);

@@ -1,0 +1,310 @@
+//! Packets and bytes of many small objects, side by side.
+//!
+//! Each sub-port and each next hop has cells of its own, one for each worker. Those of a worker are
+//! dense, four to a cache line, and who counts knows a cell by its number, which stands in what is
+//! read anyway: so counting for one of thousands of objects waits for one line, once. What counts
+//! together is in one line: a sub-port has one, with room for its first next hops.
+
+use core::fmt;
+use core::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use packet::Counter;
+
+/// Packets and bytes, counted by one worker.
+#[derive(Debug, Default)]
+#[repr(align(16))]
+pub struct Cell {
+    packets: Counter,
+    bytes: Counter,
+}
+
+impl Cell {
+    /// Adds. Only the worker whose cell it is may do so.
+    #[inline(always)]
+    pub fn add(&self, packets: u64, bytes: u64) {
+        self.packets.add(packets);
+        self.bytes.add(bytes);
+    }
+}
+
+/// Cells of one worker: no two write to one line.
+#[derive(Default)]
+#[repr(align(64))]
+struct Line([Cell; LINE]);
+
+/// Cells of a line.
+pub(crate) const LINE: usize = 4;
+
+/// Names a cell of each worker, for as long as [`CellCounters`] with it are there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct CellId(NonZeroU32);
+
+/// Numbers begin here, so that the highest bit of one says in which block it is.
+const FIRST: u32 = 1 << FIRST_BITS;
+const FIRST_BITS: u32 = 9;
+
+/// Blocks of [`FIRST`] cells for each worker, of twice as many, and so on.
+const BLOCKS: usize = (u32::BITS - FIRST_BITS) as usize;
+
+impl CellId {
+    #[inline(always)]
+    const fn block(self) -> usize {
+        (u32::BITS - 1 - FIRST_BITS - self.0.leading_zeros()) as usize
+    }
+
+    /// Cells of each worker in its block.
+    #[inline(always)]
+    const fn size(self) -> usize {
+        (FIRST as usize) << self.block()
+    }
+
+    /// The cell after `count` others; the largest number has none.
+    const fn after(self, count: u32) -> Self {
+        Self(self.0.saturating_add(count))
+    }
+
+    /// Its place among those of a worker.
+    #[inline(always)]
+    const fn place(self) -> usize {
+        self.0.get() as usize & (self.size() - 1)
+    }
+}
+
+impl fmt::Debug for CellId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CellId({})", self.0)
+    }
+}
+
+/// All cells. Copies share them.
+#[derive(Clone)]
+pub(crate) struct Cells(Arc<Shared>);
+
+struct Shared {
+    workers: usize,
+    /// Each made when it is first needed. The cells of a worker stand together.
+    blocks: [OnceLock<Box<[Line]>>; BLOCKS],
+    unused: Mutex<Unused>,
+}
+
+/// Which numbers are nobody's.
+struct Unused {
+    cells: Vec<CellId>,
+    /// The first of each line of which all four are.
+    lines: Vec<CellId>,
+    /// The first of all further lines.
+    next: CellId,
+}
+
+impl Unused {
+    fn line(&mut self) -> CellId {
+        self.lines.pop().unwrap_or_else(|| {
+            // There are fewer ports and next hops than numbers.
+            let next = self.next;
+            self.next = next.after(LINE as u32);
+            next
+        })
+    }
+
+    fn cell(&mut self) -> CellId {
+        self.cells.pop().unwrap_or_else(|| {
+            let first = self.line();
+            self.cells.extend((1..LINE as u32).rev().map(|at| first.after(at)));
+            first
+        })
+    }
+}
+
+impl Cells {
+    pub(crate) fn new(workers: usize) -> Self {
+        let next = CellId(NonZeroU32::MIN.saturating_add(FIRST - 1));
+        let unused = Mutex::new(Unused { cells: Vec::new(), lines: Vec::new(), next });
+        Self(Arc::new(Shared { workers, blocks: [const { OnceLock::new() }; BLOCKS], unused }))
+    }
+
+    /// The cell of a worker.
+    #[inline(always)]
+    pub(crate) fn get(&self, id: CellId, worker: usize) -> Option<&Cell> {
+        let block = self.0.blocks.get(id.block())?.get()?;
+        let Line(line) = block.get((worker * id.size() + id.place()) / LINE)?;
+        Some(&line[id.place() % LINE])
+    }
+
+    /// A cell of each worker that is nobody else's, all zero.
+    pub(crate) fn take(&self) -> CellCounters {
+        let first = self.unused().cell();
+        let taken = self.taken(first, 1);
+        CellCounters { id: first, taken }
+    }
+
+    /// Four that are in one line. Others have the line when all of them are gone.
+    pub(crate) fn take_line(&self) -> [CellCounters; LINE] {
+        let first = self.unused().line();
+        let taken = self.taken(first, LINE as u32);
+        let id = |at| first.after(at as u32);
+        core::array::from_fn(|at| CellCounters { id: id(at), taken: Arc::clone(&taken) })
+    }
+
+    fn taken(&self, first: CellId, count: u32) -> Arc<Taken> {
+        let lines = self.0.workers * first.size() / LINE;
+        self.0.blocks[first.block()].get_or_init(|| (0..lines).map(|_| Line::default()).collect());
+        for id in (0..count).map(|at| first.after(at)) {
+            self.of_all_workers(id).for_each(|cell| {
+                cell.packets.set(0);
+                cell.bytes.set(0);
+            });
+        }
+        Arc::new(Taken { first, count, cells: self.clone() })
+    }
+
+    fn of_all_workers(&self, id: CellId) -> impl Iterator<Item = &Cell> {
+        (0..self.0.workers).filter_map(move |worker| self.get(id, worker))
+    }
+
+    fn unused(&self) -> MutexGuard<'_, Unused> {
+        self.0.unused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Packets and bytes of one object. Copies share what they count; when the last one is gone, and so
+/// no snapshot is left in which a worker finds it, others may have its cells.
+#[derive(Clone)]
+pub struct CellCounters {
+    id: CellId,
+    taken: Arc<Taken>,
+}
+
+/// Cells one after the other that are given back together.
+struct Taken {
+    first: CellId,
+    count: u32,
+    cells: Cells,
+}
+
+impl CellCounters {
+    /// What a worker finds its cell by.
+    pub fn id(&self) -> CellId {
+        self.id
+    }
+
+    /// Adds to the cell of `worker`, which alone may do so.
+    pub fn add(&self, worker: usize, packets: u64, bytes: u64) {
+        if let Some(cell) = self.taken.cells.get(self.id, worker) {
+            cell.add(packets, bytes);
+        }
+    }
+
+    /// Packets and bytes of all workers.
+    pub fn read(&self) -> (u64, u64) {
+        self.taken.cells.of_all_workers(self.id).fold((0, 0), |(packets, bytes), cell| {
+            (packets + cell.packets.read(), bytes + cell.bytes.read())
+        })
+    }
+}
+
+impl fmt::Debug for CellCounters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (packets, bytes) = self.read();
+        f.debug_struct("CellCounters").field("packets", &packets).field("bytes", &bytes).finish()
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let mut unused = self.cells.unused();
+        match self.count {
+            1 => unused.cells.push(self.first),
+            _ => unused.lines.push(self.first),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// Two blocks.
+    const MANY: u64 = 3 * FIRST as u64;
+
+    #[test]
+    fn every_object_counts_for_itself_and_every_worker_in_lines_of_its_own() {
+        let cells = Cells::new(3);
+        let taken: Vec<_> = (0..MANY).map(|_| cells.take()).collect();
+        for (number, counters) in (0..).zip(&taken) {
+            for worker in 0..3 {
+                counters.add(worker, number, 10 * number + worker as u64);
+            }
+        }
+        let mut lines = [const { Vec::new() }; 3];
+        for (number, counters) in (0..).zip(&taken) {
+            assert_eq!(counters.read(), (3 * number, 30 * number + 3));
+            for (worker, lines) in lines.iter_mut().enumerate() {
+                let cell = cells.get(counters.id(), worker).unwrap();
+                assert_eq!(cell.bytes.read(), 10 * number + worker as u64);
+                lines.push(core::ptr::from_ref(cell).addr() / 64);
+            }
+            assert!(cells.get(counters.id(), 3).is_none(), "there is no such worker");
+        }
+        let all: HashSet<_> = lines.iter().flatten().collect();
+        assert_eq!(all.len(), 3 * MANY as usize / LINE);
+        assert!(lines.iter().all(|of_worker| of_worker.len() == MANY as usize));
+    }
+
+    #[test]
+    fn cells_are_used_again_when_nobody_has_them_and_begin_at_zero() {
+        let cells = Cells::new(1);
+        let (first, second) = (cells.take(), cells.take());
+        first.add(0, 3, 300);
+        let kept = first.clone();
+        drop(first);
+        let third = cells.take();
+        assert_ne!(third.id(), kept.id(), "somebody may still count");
+        let id = kept.id();
+        drop(kept);
+        let fourth = cells.take();
+        assert_eq!((fourth.id(), fourth.read()), (id, (0, 0)));
+        assert_ne!(second.id(), third.id());
+    }
+
+    #[test]
+    fn a_line_is_used_again_when_all_of_it_is_given_back() {
+        let cells = Cells::new(1);
+        let single = cells.take();
+        let line = cells.take_line();
+        let first = line[0].id();
+        assert_eq!((first.place() % LINE, single.id().place() / LINE), (0, 0));
+        assert_eq!(line.each_ref().map(|cell| cell.id().place() - first.place()), [0, 1, 2, 3]);
+        line.iter().for_each(|cell| cell.add(0, 1, 1));
+        let last = line[3].clone();
+        drop(line);
+        let other = cells.take_line();
+        assert_ne!(other[0].id(), first);
+        drop(last);
+        let again = cells.take_line();
+        assert_eq!((again[0].id(), again[3].read()), (first, (0, 0)));
+        // The rest of a line of which one cell was wanted.
+        let more = [cells.take(), cells.take(), cells.take()];
+        assert!(more.iter().all(|cell| cell.id().place() / LINE == 0));
+    }
+
+    #[test]
+    fn numbers_fill_one_block_after_the_other() {
+        let id = |number| CellId(NonZeroU32::new(number).unwrap());
+        let places = [FIRST, 2 * FIRST - 1, 2 * FIRST, 4 * FIRST - 1, u32::MAX].map(|number| {
+            let id = id(number);
+            (id.block(), id.size() as u32, id.place() as u32)
+        });
+        let (first, second, last) = (FIRST, 2 * FIRST, 1 << 31);
+        let expected = [
+            (0, first, 0),
+            (0, first, first - 1),
+            (1, second, 0),
+            (1, second, second - 1),
+            (BLOCKS - 1, last, last - 1),
+        ];
+        assert_eq!(places, expected);
+    }
+}
