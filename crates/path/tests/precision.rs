@@ -382,7 +382,7 @@ fn a_flow_of_tables_concerns_the_packets_that_it_may_match() {
     // What one flow writes, others may match.
     let word = SetWord::Mod;
     let write = FlowAction::Set { word, field: Field::NwDst, value: 7, mask: 0xffff_ffff };
-    missing(40, &|all| add_flow(all, table_flow(8, &from(9), &[write.clone()])));
+    missing(40, &|all| add_flow(all, table_flow(8, &from(9), core::slice::from_ref(&write))));
     missing(40, &|all| add_flow(all, to_net(80)));
 }
 
