@@ -156,11 +156,13 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
     #[inline(always)]
     fn end_of(&mut self, then: Then) {
         self.levels -= usize::from(then.levels);
-        if then.restores
-            && let Some((fields, writes)) = self.forks.last()
-        {
-            (self.outcome.fields, self.outcome.writes) = (fields.clone(), *writes);
-            self.forks.truncate(self.forks.len() - 1);
+        if !then.restores {
+            return;
+        }
+        let Some((fields, writes)) = self.forks.pop() else { return };
+        // Where nothing is done behind it, what is sent is as it was then.
+        if self.outcome.ends.is_empty() || self.has_more() {
+            (self.outcome.fields, self.outcome.writes) = (fields, writes);
         }
     }
 
@@ -237,15 +239,11 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         self.trace.step(&Step::Tracked { table, zone, ct: &said, fields: &self.outcome.fields });
         match ct.table {
             Some(next) => {
-                // Nobody sees it again where nothing is done behind it, as is usual.
-                let restores = self.has_more();
-                if restores {
-                    self.forks.push((self.outcome.fields.clone(), self.outcome.writes));
-                    if let Some((untracked, _)) = self.forks.last_mut() {
-                        untracked.clear_ct();
-                    }
+                self.forks.push((self.outcome.fields.clone(), self.outcome.writes));
+                if let Some((untracked, _)) = self.forks.last_mut() {
+                    untracked.clear_ct();
                 }
-                self.go(next, table, None, Then { levels: 0, restores });
+                self.go(next, table, None, Then { levels: 0, restores: true });
             }
             None => self.outcome.fields.clear_ct(),
         }

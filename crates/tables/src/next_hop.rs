@@ -467,11 +467,13 @@ mod tests {
             snapshots.push((store, naive));
             for (store, naive) in snapshots {
                 prop_assert_eq!(store.len(), naive.len());
-                let listed: Vec<_> = store.iter().map(|(id, is)| (id, *is)).collect();
+                // Where each counts is its own matter.
+                let plain = |is: &NextHop| NextHop { counted: None, ..*is };
+                let listed: Vec<_> = store.iter().map(|(id, is)| (id, plain(is))).collect();
                 prop_assert_eq!(&listed, &naive.clone().into_iter().collect::<Vec<_>>());
                 for number in (0..20_000).chain([u32::MAX - 1, u32::MAX]) {
                     let id = NextHopId(number);
-                    prop_assert_eq!(store.get(id), naive.get(&id));
+                    prop_assert_eq!(store.get(id).map(plain), naive.get(&id).copied());
                 }
             }
         }

@@ -85,6 +85,7 @@ impl Draft<'_> {
     ) -> Result<Reply, Refusal> {
         let mut pipeline = self.tables.pipeline().clone();
         let mut all = Changed::default();
+        let mut deleted = HashSet::new();
         let mut flows: BTreeMap<VrfId, Vec<Flow>> = BTreeMap::new();
         for (at, change) in changes.changes.iter().enumerate() {
             let read =
@@ -99,8 +100,13 @@ impl Draft<'_> {
                     return Err(refuse(changes, at, RefusalCode::Invalid, &why));
                 }
                 change => {
+                    let is_deletion = matches!(change, Change::Delete { .. });
                     let done = pipeline.apply(change, Owner::User);
-                    extend(&mut all, done.map_err(|why| refuse(changes, at, code(&why), &why))?);
+                    let done = done.map_err(|why| refuse(changes, at, code(&why), &why))?;
+                    if is_deletion {
+                        deleted.extend(done.removed.iter().map(|old| old.id));
+                    }
+                    extend(&mut all, done);
                 }
             }
         }
@@ -114,14 +120,15 @@ impl Draft<'_> {
             }
         }
         let origin = self.origin;
-        self.put_pipeline(pipeline, &all, origin, now).map(Reply::FlowsChanged)
+        self.put_pipeline(pipeline, (&all, &deleted), origin, now).map(Reply::FlowsChanged)
     }
 
-    /// Has the tables and the desired state have these flows.
+    /// Has the tables and the desired state have these flows. Others in the place of those that were
+    /// deleted are no more of the configuration.
     fn put_pipeline(
         &mut self,
         pipeline: Pipeline,
-        changed: &Changed,
+        (changed, deleted): (&Changed, &HashSet<FlowId>),
         origin: Origin,
         now: Time,
     ) -> Result<FlowReport, Refusal> {
@@ -139,7 +146,8 @@ impl Draft<'_> {
         for old in &changed.removed {
             let Some(before) = self.desired.flows.remove(&old.id) else { continue };
             report.removed += 1;
-            match by_place.get(&place(&old.flow)) {
+            let new = by_place.get(&place(&old.flow)).filter(|_| !deleted.contains(&old.id));
+            match new {
                 // What configuration has asked for stays its own, so that a reload finds it there.
                 Some(new) => _ = self.desired.flows.insert(*new, before),
                 None => {
@@ -260,7 +268,7 @@ impl Draft<'_> {
             extend(&mut all, apply(&mut pipeline, flow.clone(), &refuse)?);
         }
         let origins = self.desired.flows.clone();
-        self.put_pipeline(pipeline, &all, Origin::Runtime, now)?;
+        self.put_pipeline(pipeline, (&all, &HashSet::new()), Origin::Runtime, now)?;
         let entries: Vec<_> = self.tables.pipeline().entries().cloned().collect();
         for entry in entries.into_iter().filter(|entry| entry.owner == Owner::User) {
             let is_said = said.contains(&place(&entry.flow));

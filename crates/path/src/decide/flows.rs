@@ -326,8 +326,8 @@ impl Turning<'_> {
     fn turn(&self, turn: &mut Turn, fields: &Fields, writes: PacketFields) {
         let Self { key, translated, is_chain } = *self;
         turn.mark = fields.pkt_mark();
-        // As nearly all are.
-        if fields.is_as_received() {
+        // As nearly all are. One that was translated may go on as it was before.
+        if fields.is_as_received() && !turn.is_translated {
             return;
         }
         match written(key, translated, fields, writes | counted_hops(key, fields)) {

@@ -12,7 +12,7 @@ use types::RejectWith;
 use wire::{IpRange, PortId, VrfId};
 
 /// How many kinds of flows a VRF may have, with none.
-pub(crate) const KINDS: usize = 18;
+pub(crate) const KINDS: usize = 19;
 /// Flows whose connections count for a class, as only those of `[firewall]` do.
 const WITH_LIMITS: usize = 17;
 
@@ -358,6 +358,27 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
             ),
             flow(1, 10, &[has(EST)], &[NORMAL]),
             flow(1, 5, &[has(REL)], &[NORMAL]),
+        ],
+        // What goes on is the packet as it was before it was translated.
+        18 => vec![
+            flow(0, 10, &[], &[to_table_1(None), NORMAL]),
+            flow(
+                1,
+                10,
+                &[has(EST)],
+                &[ct(Ct { table: Some(2), nat: Some(NatSpec::default()), ..CT })],
+            ),
+            flow(
+                1,
+                9,
+                &[has(NEW), (Field::DlType, 0x800, 0xffff)],
+                &[ct(Ct {
+                    nat: nat(NatEnd::Destination, "10.1.0.5-10.1.0.6", Some((53, 54))),
+                    ..commit()
+                })],
+            ),
+            flow(1, 8, &[has(NEW)], &[ct(commit())]),
+            flow(2, 1, &[], &[]),
         ],
         // A second zone for what no more is asked of, and two outputs.
         _ => vec![

@@ -363,6 +363,27 @@ fn a_batch_is_noted_as_far_as_it_was_carried_out() {
 }
 
 #[test]
+fn a_flow_that_was_deleted_and_made_anew_is_no_more_of_the_file() {
+    let file = format!("{BASE}\n[[flow]]\nflow = \"table=0,priority=1 actions=drop\"\n");
+    let lines =
+        ["flow del --strict table=0,priority=1", "flow add table=0,priority=1 actions=NORMAL"];
+    let mut control = keeping(&file);
+    let changes = commands(&mut control, &lines.map(str::to_owned));
+    let (restored, told) = restore(&file, &changes, true);
+    assert_eq!((told.done, told.refusals), (2, 0));
+    // At once, as in a file.
+    let mut at_once = keeping(&file);
+    let text = "delete_strict table=0,priority=1\ntable=0,priority=1 actions=NORMAL\n";
+    let changes = crate::grammar::flow::file(text).unwrap();
+    let request = api::FlowChanges { changes, replace: false };
+    handle(&mut at_once, Request::FlowChange(request), NOW).unwrap();
+    for mut control in [control, restored, at_once] {
+        reload(&mut control, BASE).unwrap();
+        assert_eq!(show(&mut control, "flow show"), " table=0, priority=1 actions=NORMAL\n");
+    }
+}
+
+#[test]
 fn flows_that_are_refused_harm_no_others() {
     let add = |number: usize, conditions: &str| {
         format!("flow add table=1,priority={number},{conditions} actions=drop")
