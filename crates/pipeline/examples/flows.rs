@@ -142,7 +142,7 @@ fn shown(outcome: &Outcome) -> String {
             To::InPort => "in_port".to_owned(),
             To::Normal => "normal".to_owned(),
         };
-        words.push(format!("{to}[{}]", ShownFields(&outcome.fields_of(end).0, &Numbers)));
+        words.push(format!("{to}[{}]", ShownFields(outcome.fields_of(end).0, &Numbers)));
     }
     if let Some(why) = outcome.drop {
         words.push(format!("drop:{why:?}"));
