@@ -160,8 +160,8 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
             return;
         }
         let Some((fields, writes)) = self.forks.pop() else { return };
-        // Where nothing is done behind it, what is sent is as it was then.
-        if self.outcome.ends.is_empty() || self.has_more() {
+        // Where nothing is done behind it, what was sent last is as the packet is now.
+        if self.outcome.ends.last().is_none_or(|end| end.then.is_some()) {
             (self.outcome.fields, self.outcome.writes) = (fields, writes);
         }
     }

@@ -59,7 +59,7 @@ pub(super) fn decide<'a>(
         }
         Origin::Host | Origin::HostError(_) | Origin::HostProtected => [None, None],
     };
-    let (mut said, mut has_said) = (Said::NOTHING, false);
+    let mut said: Option<Said> = None;
     match passing.ask(FilterHook::Ingress, entry, trace) {
         Some(end) => *decision = Decision::new(end, None, None),
         None => {
@@ -69,23 +69,26 @@ pub(super) fn decide<'a>(
                 let mark = passing.mark;
                 let asked = Deciding { key, tables, vrf, looked_up, trace: &mut *trace, mark };
                 let flows = &mut passing.matched.flows;
-                let answer = Answer { said: &mut said, flows, change };
+                let told = said.insert(Said::NOTHING);
+                let answer = Answer { said: &mut *told, flows, change };
                 match asked.ask_flows(&flow, seen.as_ref(), answer) {
                     Ok(()) => {
-                        passing.mark = said.turn.mark;
-                        passing.matched.logs = said.logs;
-                        has_said = true;
+                        passing.mark = told.turn.mark;
+                        passing.matched.logs = told.logs;
                     }
-                    Err(refused) => *decision = refused,
+                    Err(refused) => {
+                        *decision = refused;
+                        said = None;
+                    }
                 }
             }
             let leaving = Leaving { key, flow: &flow, tables, vrf, looked_up };
-            if !said.copies.is_empty() {
+            if let Some(said) = said.as_ref().filter(|said| !said.copies.is_empty()) {
                 *copies = leaving.copies(&said.copies, trace);
             }
             // What flows were not asked about, as its source is wrong, is dropped already.
-            if has_said || !has_flows {
-                let turn = has_said.then_some(&said.turn);
+            if said.is_some() || !has_flows {
+                let turn = said.as_ref().map(|said| &said.turn);
                 leaving.leave(turn, &mut passing, trace, decision);
             }
         }
@@ -96,7 +99,7 @@ pub(super) fn decide<'a>(
     if tables.is_tapped() {
         passing.matched.taps = taps(&key, decision, tables);
     }
-    if has_said {
+    if let Some(said) = &said {
         said.is_refused_behind(decision, copies, change);
         for (copy, turn) in copies.iter_mut().zip(&said.copies) {
             copy.decision = turn.put_into(copy.decision.of_connection(said.reference));
