@@ -322,6 +322,31 @@ fn destinations_are_translated() {
     gateway.assert_nothing_lost();
 }
 
+/// As in Open vSwitch: what goes on behind `ct(table=1)` is the packet that the other way did not touch.
+#[test]
+fn a_packet_goes_on_untranslated_where_another_way_translates_it() {
+    let (new, est) = (CtState::NEW | CtState::TRK, CtState::EST | CtState::TRK);
+    let outside = Some(nat(NatEnd::Source, "203.0.113.9", None));
+    let mut gateway = gateway(vec![
+        flow(0, 100, &[], &[ct(false, Some(1), None), Action::Normal]),
+        flow(1, 20, &[state(est, NO)], &[ct(false, Some(2), Some(NatSpec::default()))]),
+        flow(1, 10, &[state(new, NO), by(LAN)], &[ct(true, None, outside)]),
+    ]);
+    let out = udp(HERE, THERE, (5000, 53), 10);
+    for round in 0..4 {
+        gateway.receive(LAN, &out);
+        let (_, packet) = gateway.sent_one(WAN);
+        assert_eq!(ends(&packet), "192.168.13.5:5000 192.168.12.7:53", "round {round}");
+        if round == 0 {
+            // Now it is established, and table 1 has the packet translated.
+            gateway.receive(WAN, &udp(THERE, "203.0.113.9", (53, 5000), 10));
+            gateway.sent(WAN);
+        }
+    }
+    assert_eq!(counts(&gateway).connections, 1);
+    gateway.assert_nothing_lost();
+}
+
 #[test]
 fn a_hop_limit_that_runs_out_is_told_of_the_packet_as_it_came() {
     let mut gateway = gateway(masquerade("203.0.113.9"));
