@@ -322,6 +322,38 @@ fn destinations_are_translated() {
     gateway.assert_nothing_lost();
 }
 
+/// By its key, the packet is none that the new flow matches.
+#[test]
+fn a_flow_that_matches_what_a_packet_is_translated_to_concerns_it() {
+    let (new, est) = (CtState::NEW | CtState::TRK, CtState::EST | CtState::TRK);
+    let inside = Some(nat(NatEnd::Destination, HERE, Some((80, 80))));
+    let mut gateway = gateway(vec![
+        flow(0, 100, &[], &[ct(false, Some(1), Some(NatSpec::default()))]),
+        flow(1, 20, &[state(est, NO)], &[Action::Normal]),
+        flow(1, 10, &[state(new, NO), by(WAN)], &[ct(true, None, inside), Action::Normal]),
+    ]);
+    let packets = || udp(THERE, "192.168.11.2", (4000, 8080), 10);
+    gateway.receive(WAN, &packets());
+    gateway.sent_one(LAN);
+    gateway.receive(LAN, &udp(HERE, THERE, (80, 4000), 10));
+    gateway.sent_one(WAN);
+    for _ in 0..3 {
+        gateway.receive(WAN, &packets());
+        gateway.sent_one(LAN);
+    }
+    gateway.change(|tables| {
+        let mut pipeline = tables.pipeline().clone();
+        let here = (Field::NwDst, u128::from(v4(HERE).to_bits()), u128::from(u32::MAX));
+        let drop = flow(1, 30, &[(Field::DlType, 0x0800, 0xffff), here], &[]);
+        let change = Change::Add { flow: drop, check_overlap: false };
+        pipeline.apply(change, Owner::User).unwrap();
+        tables.set_pipeline(pipeline, Time(1_000_000_000)).unwrap();
+    });
+    gateway.receive(WAN, &packets());
+    assert_eq!(gateway.sent(LAN), []);
+    gateway.assert_nothing_lost();
+}
+
 /// As in Open vSwitch: what goes on behind `ct(table=1)` is the packet that the other way did not touch.
 #[test]
 fn a_packet_goes_on_untranslated_where_another_way_translates_it() {
