@@ -54,6 +54,8 @@ def test_traffic_follows_the_route_to_the_next_hop(topology, tmp_path, family):
         gateway.run("route", "add", through, "via", f"{two}2", "metric", "20")
         assert taken_by("one")
         hosts["one"].ip("link", "set", "eth0", "down")
+        # What is sent before the gateway knows is lost in the cable.
+        gateway.wait_for_no_carrier("one")
         hosts["left"].ping(far, count=3)
         assert taken_by("two")
         shown = gateway.run(f"-{family}", "route", "show", "exact", to).stdout

@@ -136,6 +136,13 @@ class Gateway(Client):
         assert seen > than, f"{reason}: {seen}, wanted more than {than}; all drops: {self.drops()}"
         return seen
 
+    def wait_for_no_carrier(self, port):
+        """Waits until the gateway knows that the cable of `port` was pulled at its other end."""
+        self._wait_until(lambda: self._interface_state(port) == "no-carrier", f"to see that {port} has no carrier")
+
+    def _interface_state(self, port):
+        return next(row.get("interface_state") for row in self.json("show", "ports") if row["name"] == port)
+
     def socket_mode(self):
         """Permission bits of the control socket."""
         return stat.S_IMODE(os.stat(self.socket).st_mode)

@@ -122,7 +122,7 @@ macro_rules! key {
 key!(u32);
 key!(u128);
 
-/// How many lookups [`prefetch`] prepares at most: more than a processor waits for at once.
+/// How many lookups are prepared at a time: more than a processor waits for at once.
 pub const TOGETHER: usize = 64;
 
 /// Asks for the memory that lookups read, step by step, so that the waits overlap: for the first octet,
