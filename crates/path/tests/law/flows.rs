@@ -19,10 +19,10 @@ const WITH_LIMITS: usize = 17;
 /// So few that they do not suffice.
 const CONNECTIONS: u32 = 5;
 
-const TRK: CtState = CtState::TRK;
-const NEW: CtState = CtState(CtState::NEW.0 | TRK.0);
-const EST: CtState = CtState(CtState::EST.0 | TRK.0);
-const REL: CtState = CtState(CtState::REL.0 | TRK.0);
+pub(crate) const TRK: CtState = CtState::TRK;
+pub(crate) const NEW: CtState = CtState(CtState::NEW.0 | TRK.0);
+pub(crate) const EST: CtState = CtState(CtState::EST.0 | TRK.0);
+pub(crate) const REL: CtState = CtState(CtState::REL.0 | TRK.0);
 
 /// A connection table, the same in all worlds.
 pub(crate) fn connections() -> Arc<Connections> {
@@ -46,17 +46,17 @@ pub(crate) fn pipeline(kinds: &[(VrfId, usize, [PortId; 2])]) -> Pipeline {
     pipeline
 }
 
-type Condition = (Field, u128, u128);
+pub(crate) type Condition = (Field, u128, u128);
 
-fn has(state: CtState) -> Condition {
+pub(crate) fn has(state: CtState) -> Condition {
     (Field::CtState, state.0.into(), state.0.into())
 }
 
-fn untracked() -> Condition {
+pub(crate) fn untracked() -> Condition {
     (Field::CtState, 0, TRK.0.into())
 }
 
-fn by(port: PortId) -> Condition {
+pub(crate) fn by(port: PortId) -> Condition {
     (Field::InPort, port.0.into(), 0xffff)
 }
 
@@ -64,11 +64,11 @@ fn to(port: PortId) -> Condition {
     (Field::Oif, port.0.into(), 0xffff)
 }
 
-fn ct(ct: Ct) -> Action {
+pub(crate) fn ct(ct: Ct) -> Action {
     Action::Ct(Box::new(ct))
 }
 
-const NORMAL: Action = Action::Normal;
+pub(crate) const NORMAL: Action = Action::Normal;
 
 const CT: Ct = Ct {
     commit: false,
@@ -81,11 +81,11 @@ const CT: Ct = Ct {
     limit: None,
 };
 
-fn commit() -> Ct {
+pub(crate) fn commit() -> Ct {
     Ct { commit: true, ..CT }
 }
 
-fn to_table_1(nat: Option<NatSpec>) -> Action {
+pub(crate) fn to_table_1(nat: Option<NatSpec>) -> Action {
     ct(Ct { table: Some(1), nat, ..CT })
 }
 
@@ -102,7 +102,7 @@ fn mark(zone: u16, mark: u128) -> Ct {
     Ct { zone: Zone::Number(Number::This(zone)), exec, ..commit() }
 }
 
-fn nat(end: NatEnd, addresses: &str, ports: Option<(u16, u16)>) -> Option<NatSpec> {
+pub(crate) fn nat(end: NatEnd, addresses: &str, ports: Option<(u16, u16)>) -> Option<NatSpec> {
     let addresses = addresses.parse::<IpRange>().unwrap();
     let (addresses, choice, blocks) = (Some(addresses), None, None);
     let (persistent, endpoint_independent) = (false, false);
@@ -110,19 +110,28 @@ fn nat(end: NatEnd, addresses: &str, ports: Option<(u16, u16)>) -> Option<NatSpe
     Some(NatSpec { new: Some(Arc::new(new)), twice: true })
 }
 
-fn set(field: Field, value: u128) -> Action {
+pub(crate) fn set(field: Field, value: u128) -> Action {
     Action::Set { word: SetWord::Mod, field, value, mask: field.max() }
 }
 
+pub(crate) fn flow(
+    vrf: VrfId,
+    (table, priority): (u8, u16),
+    conditions: &[Condition],
+    actions: &[Action],
+) -> Flow {
+    let mut matches = Match::ANY;
+    for (field, value, mask) in conditions {
+        matches.set(*field, *value, *mask);
+    }
+    let actions = actions.to_vec();
+    let (cookie, idle_timeout, hard_timeout) = (0, 0, 0);
+    Flow { vrf, table, priority, matches, actions, cookie, idle_timeout, hard_timeout }
+}
+
 fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
-    let flow = |table: u8, priority: u16, conditions: &[Condition], actions: &[Action]| {
-        let mut matches = Match::ANY;
-        for (field, value, mask) in conditions {
-            matches.set(*field, *value, *mask);
-        }
-        let actions = actions.to_vec();
-        let (cookie, idle_timeout, hard_timeout) = (0, 0, 0);
-        Flow { vrf, table, priority, matches, actions, cookie, idle_timeout, hard_timeout }
+    let flow = |table, priority, conditions: &[Condition], actions: &[Action]| {
+        flow(vrf, (table, priority), conditions, actions)
     };
 
     match kind {

@@ -16,7 +16,7 @@ mod twin;
 mod world;
 
 use flow::{Associativity, CacheMode, CacheSettings, CacheTable};
-use packets::{Peers, Sending, sending};
+use packets::{Peers, Sending, dialogue, sending};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::strategy::ValueTree;
@@ -24,7 +24,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 use tables::{Direction, LookupEngine};
 use twin::Twin;
 use wire::VrfId;
-use world::{Act, act};
+use world::{Act, WITHOUT_POLICIES, act, flow_act, some_flows};
 
 /// Something happens to all gateways.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ enum Happening {
     Publication(Vec<Act>),
     /// Some of the case's packets come in at once.
     Batch(Vec<Index>),
+    /// What has left last is answered.
+    Answers,
     /// Milliseconds pass.
     Wait(u64),
 }
@@ -43,6 +45,16 @@ fn happening() -> impl Strategy<Value = Happening> {
         // So many that they are too many to go through.
         1 => prop::collection::vec(act(), 60..80).prop_map(Happening::Publication),
         9 => prop::collection::vec(any::<Index>(), 1..60).prop_map(Happening::Batch),
+        1 => (0..3000u64).prop_map(Happening::Wait),
+    ]
+}
+
+/// What happens where flows change one by one.
+fn flow_happening() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        4 => prop::collection::vec(flow_act(), 1..3).prop_map(Happening::Publication),
+        4 => prop::collection::vec(any::<Index>(), 1..40).prop_map(Happening::Batch),
+        4 => Just(Happening::Answers),
         1 => (0..3000u64).prop_map(Happening::Wait),
     ]
 }
@@ -125,9 +137,11 @@ fn run(
                 );
             }
         }
+        Happening::Answers => packets = peers.answers(),
         Happening::Wait(time) => milliseconds = *time,
     }
     let wanted = reference.receive(milliseconds, &packets);
+    peers.told = wanted.frames().to_vec();
     for (name, twin) in twins.iter_mut() {
         let seen = twin.receive(milliseconds, &packets);
         if let Some(how) = wanted.difference(&seen) {
@@ -161,6 +175,26 @@ proptest! {
         let mut twins: Vec<_> = kinds.iter().map(|kind| (*kind, cached(kind))).collect();
         let (mut reference, mut peers) = (reference(), Peers::default());
         let happenings = [vec![Happening::Publication(before)], happenings].concat();
+        for happening in &happenings {
+            run(&mut reference, &mut twins, &sendings, &mut peers, happening)?;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(more(1500))]
+
+    /// The same of flows that come and go one by one while packets are tracked and translated.
+    #[test]
+    fn everything_is_as_without_a_cache_while_single_flows_change(
+        before in some_flows(),
+        sendings in prop::collection::vec(dialogue(WITHOUT_POLICIES), 1..20),
+        happenings in prop::collection::vec(flow_happening(), 1..30),
+        kinds in prop::sample::subsequence(KINDS.to_vec(), 2),
+    ) {
+        let mut twins: Vec<_> = kinds.iter().map(|kind| (*kind, cached(kind))).collect();
+        let (mut reference, mut peers) = (reference(), Peers::default());
+        let happenings = [vec![Happening::Publication(vec![before])], happenings].concat();
         for happening in &happenings {
             run(&mut reference, &mut twins, &sendings, &mut peers, happening)?;
         }

@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use esp::{Algorithm, OutboundSa};
+use packet::LinkKind;
 use proptest::prelude::*;
 use proptest::sample::select;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use wire::{PortId, Protocol, Spi, fragment, ipv4, ipv6};
+use wire::{PortId, Protocol, Spi, VrfId, fragment, ipv4, ipv6};
 
 use crate::fixture::packet;
-use crate::world::{PORTS, QUEUES, algorithm, ends, keys, spi, tunnel};
+use crate::world::{PORTS, QUEUES, algorithm, ends, keys, port_link, ports_of, spi, tunnel};
 
 /// A packet, or the fragments of one, that some station sends.
 #[derive(Clone, Debug)]
@@ -69,6 +70,8 @@ enum Pieces {
 pub(crate) struct Peers {
     sealing: HashMap<(Spi, Algorithm), OutboundSa>,
     identification: u16,
+    /// The frames that have left last, by port.
+    pub(crate) told: Vec<Vec<Vec<u8>>>,
 }
 
 impl Sending {
@@ -292,4 +295,58 @@ pub(crate) fn sending() -> impl Strategy<Value = Sending> {
             }
         },
     )
+}
+
+/// Small whole packets of a VRF, from hosts on one side to hosts on the other.
+pub(crate) fn dialogue(vrf: VrfId) -> impl Strategy<Value = Sending> {
+    let [a, b] = ports_of(vrf);
+    let ends = |from: [&'static str; 3], to: [&'static str; 3]| {
+        let sides = (select(from.to_vec()), select(to.to_vec()));
+        prop_oneof![
+            sides.clone().prop_map(move |ends| (a, ends)),
+            sides.prop_map(move |(from, to)| (b, (to, from))),
+        ]
+    };
+    let ends = prop_oneof![
+        4 => ends(["10.1.0.5", "10.1.0.6", "10.1.0.9"], ["10.3.0.5", "10.2.0.9", "10.2.0.8"]),
+        1 => ends(["fd01::5", "fd01::6", "fd01::9"], ["fd03::5", "fd02::9", "fd02::77"]),
+    ];
+    let number = || select(vec![53u16, 1000]);
+    let upper = prop_oneof![
+        5 => (number(), number()).prop_map(|(from, to)| Upper::Udp(from, to)),
+        2 => (number(), number(), select(vec![2, 0x12, 0x10]))
+            .prop_map(|(from, to, flags)| Upper::Tcp(from, to, flags)),
+    ];
+    (ends, upper).prop_map(|((port, (source, destination)), upper)| Sending {
+        upper,
+        dont_fragment: false,
+        ..Sending::udp(port, source, destination, 20)
+    })
+}
+
+impl Peers {
+    /// What stations answer to the frames that have left last: each as it was, from its destination to its
+    /// source, with the checksums that it had.
+    pub(crate) fn answers(&self) -> Vec<(PortId, Vec<u8>)> {
+        let of_port = |(port, frames): (PortId, &Vec<Vec<u8>>)| {
+            let all = frames.iter().filter_map(|frame| Some((port, answer(port, frame)?)));
+            all.collect::<Vec<_>>()
+        };
+        (0..).map(PortId).zip(&self.told).flat_map(of_port).collect()
+    }
+}
+
+fn answer(port: PortId, frame: &[u8]) -> Option<Vec<u8>> {
+    let link = if port_link(port) == LinkKind::Ethernet { 14 } else { 0 };
+    let mut packet = frame.get(link..)?.to_vec();
+    let headers = wire::headers::parse(&packet).ok()?;
+    let (addresses, upper) = if headers.addresses.is_v6() { (8..40, 40) } else { (12..20, 20) };
+    let has_ports = matches!(headers.upper, wire::Upper::Ports { .. });
+    if !has_ports || usize::from(headers.upper_offset) != upper {
+        return None;
+    }
+    let middle = addresses.len() / 2;
+    packet[addresses].rotate_left(middle);
+    packet[upper..upper + 4].rotate_left(2);
+    Some(packet)
 }

@@ -4,6 +4,8 @@
 
 #[path = "flows.rs"]
 mod flows;
+#[path = "single.rs"]
+mod single;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,6 +26,8 @@ use tables::{
 };
 use types::qdisc::{FqCodel, Pfifo, Tbf};
 use wire::{IpPrefix, Mac, PortId, PortRange, Protocol, Spi, VrfId};
+
+use self::single::{Single, single};
 
 /// Two ports in each of four VRFs with the same addresses. Those of the third are VLANs of the
 /// first two ports, and those of the fourth VLANs of these.
@@ -164,6 +168,10 @@ pub(crate) enum Act {
     RemoveVrf(VrfId),
     /// Flows of this kind become those of a VRF, by two of its ports.
     SetFlows(VrfId, usize),
+    /// One more, by its ports.
+    AddFlow(VrfId, Single),
+    /// One less.
+    RemoveFlow(Index),
     /// Connection N of a few ends.
     RemoveConnection(u32),
     /// Its mark becomes another one.
@@ -233,6 +241,10 @@ pub(crate) fn port_vlan(id: PortId) -> Option<Vlan> {
         5 => Vlan::new(PortId(1), VlanTag::customer(number)),
         _ => Vlan::new(PortId(id.0 - 2), VlanTag::customer(number)),
     })
+}
+
+pub(crate) fn ports_of(vrf: VrfId) -> [PortId; 2] {
+    [PortId(2 * vrf.0), PortId(2 * vrf.0 + 1)]
 }
 
 fn port_spec(id: PortId) -> PortSpec {
@@ -394,14 +406,16 @@ impl World {
         }
     }
 
+    /// Takes other flows of no kind.
+    fn change_flows(&mut self, pipeline: pipeline::Pipeline) {
+        _ = self.tables.set_pipeline(pipeline, self.now);
+    }
+
     fn set_flows(&mut self, vrf: VrfId, kind: usize) {
         let mut kinds = self.flows;
         kinds[usize::from(vrf.0)] = kind;
-        let all: Vec<_> = VRFS
-            .into_iter()
-            .zip(kinds)
-            .map(|(vrf, kind)| (vrf, kind, [PortId(2 * vrf.0), PortId(2 * vrf.0 + 1)]))
-            .collect();
+        let all: Vec<_> =
+            VRFS.into_iter().zip(kinds).map(|(vrf, kind)| (vrf, kind, ports_of(vrf))).collect();
         if self.tables.set_pipeline(flows::pipeline(&all), self.now).is_ok() {
             self.flows = kinds;
         }
@@ -497,6 +511,14 @@ impl World {
             Act::AddVrf => _ = tables.add_vrf("blue"),
             Act::RemoveVrf(vrf) => _ = tables.remove_vrf(*vrf),
             Act::SetFlows(vrf, kind) => self.set_flows(*vrf, *kind),
+            Act::AddFlow(vrf, single) => {
+                let more = single::with(tables.pipeline(), *vrf, single, ports_of(*vrf));
+                self.change_flows(more);
+            }
+            Act::RemoveFlow(which) => {
+                let fewer = single::without(tables.pipeline(), which);
+                self.change_flows(fewer);
+            }
             Act::RemoveConnection(index) => {
                 let connections = Arc::clone(tables.connections().unwrap());
                 if let Some(found) = connections.connection(*index, self.now) {
@@ -948,6 +970,24 @@ fn set_qdisc() -> impl Strategy<Value = Act> {
     (qdisc_device(), both).prop_map(|(device, (root, child))| Act::SetQdisc(device, root, child))
 }
 
+/// A VRF without policies.
+pub(crate) const WITHOUT_POLICIES: VrfId = RED;
+
+/// What is done to its flows and their connections alone.
+pub(crate) fn flow_act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => single().prop_map(|single| Act::AddFlow(WITHOUT_POLICIES, single)),
+        2 => any::<Index>().prop_map(Act::RemoveFlow),
+        1 => (0..5u32).prop_map(Act::RemoveConnection),
+        1 => (0..5u32, 0..4u32).prop_map(|(index, mark)| Act::SetConnectionMark(index, mark)),
+    ]
+}
+
+/// Its flows become those of any kind.
+pub(crate) fn some_flows() -> impl Strategy<Value = Act> {
+    (1..flows::KINDS).prop_map(|kind| Act::SetFlows(WITHOUT_POLICIES, kind))
+}
+
 /// Anything that may be done.
 pub(crate) fn act() -> impl Strategy<Value = Act> {
     let default = prop_oneof![Just(DefaultAction::Accept), Just(DefaultAction::Block)];
@@ -984,6 +1024,8 @@ pub(crate) fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::AddVrf),
         1 => of(&VRFS).prop_map(Act::RemoveVrf),
         4 => (vrf(), 0..flows::KINDS).prop_map(|(vrf, kind)| Act::SetFlows(vrf, kind)),
+        4 => (vrf(), single()).prop_map(|(vrf, single)| Act::AddFlow(vrf, single)),
+        2 => any::<Index>().prop_map(Act::RemoveFlow),
         2 => (0..5u32).prop_map(Act::RemoveConnection),
         2 => (0..5u32, 0..4u32).prop_map(|(index, mark)| Act::SetConnectionMark(index, mark)),
         1 => of(&[10usize, 70, 1200]).prop_map(Act::Noise),
