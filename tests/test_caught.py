@@ -327,6 +327,8 @@ def test_in_a_full_table_half_open_ones_go_and_established_ones_stay(topology, t
         talks += [Talk(wires, sport=41_000 + at).opens() for at in range(32)]
         refused = wires.gateway.drops().get("connection_full", 0)
         assert refused == 0
+        told = wires.gateway.run("explain", f"tcp 10.1.0.2:10001 > {RIGHT}:80 in left", check=False).stdout
+        assert "refused, as the connection table is full" in told, told
         assert not wires.passes("left", syn(1))
         assert wires.gateway.drops()["connection_full"] == 1
         assert wires.statistics()["full"] == 1

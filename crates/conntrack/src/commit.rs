@@ -6,7 +6,6 @@ use crate::buckets;
 use crate::connection::{Ended, Reason};
 use crate::ct_state::Handle;
 use crate::entry::{Control, Flags, Outcome, Side, cold, word};
-use crate::limits::LimitKind;
 use crate::packet::Packet;
 use crate::sync::Ordering;
 use crate::table::{Connections, New, Refused, STAMPS};
@@ -42,9 +41,14 @@ impl Connections {
         result
     }
 
-    /// Which limit [`Connections::commit`] would find reached. Nothing is counted.
-    pub fn limit_reached(&self, new: &New) -> Option<LimitKind> {
-        self.limits.reached(new.zone, new.original.addresses.source(), new.class)
+    /// Whether [`Connections::commit`] would find no room for it or a limit reached, and which. Nothing is
+    /// counted, and nobody makes room. Reads all connections if the table is full.
+    pub fn would_refuse(&self, new: &New, now: Time) -> Option<Refused> {
+        let addresses = &new.original.addresses;
+        if self.is_full(addresses.is_v6(), now) {
+            return Some(Refused::Full);
+        }
+        self.limits.reached(new.zone, addresses.source(), new.class).map(Refused::Limit)
     }
 
     fn try_commit(

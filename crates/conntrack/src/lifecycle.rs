@@ -149,11 +149,26 @@ impl Connections {
         self.places.take(hint, is_wide)
     }
 
-    fn make_room(&self, is_wide: bool, now: Time, ended: &mut dyn FnMut(&Ended)) {
-        let limit = match is_wide {
+    /// Whether there is no free place, and nobody who may make room for it or is dead.
+    pub(crate) fn is_full(&self, is_wide: bool, now: Time) -> bool {
+        let goes = |index: u32| {
+            let (control, own, peer) =
+                Self::view(&self.entries[index as usize], Direction::Original);
+            control.is_live() && (control.may_go() || self.is_dead(control, &own, &peer, tick(now)))
+        };
+        !self.places.has_free(is_wide) && !(0..self.most(is_wide)).any(goes)
+    }
+
+    /// How many places there are.
+    fn most(&self, is_wide: bool) -> u32 {
+        match is_wide {
             true => self.settings.ipv6_connections,
             false => self.settings.connections,
-        };
+        }
+    }
+
+    fn make_room(&self, is_wide: bool, now: Time, ended: &mut dyn FnMut(&Ended)) {
+        let limit = self.most(is_wide);
         let mut from = self.hand.load(Ordering::Relaxed);
         let mut best: Option<(u32, Handle)> = None;
         for _ in 0..CANDIDATES {

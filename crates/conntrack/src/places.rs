@@ -89,6 +89,11 @@ impl Places {
         })
     }
 
+    /// Whether [`Places::take`] would find one.
+    pub(crate) fn has_free(&self, needs_wide: bool) -> bool {
+        self.pools.iter().any(|pool| lock(pool).kind_of_free(needs_wide).is_some())
+    }
+
     /// Gives a place back that is in the wheel or in no list.
     pub(crate) fn give(&self, index: u32) {
         let (mut pool, local) = self.pool(index);
@@ -140,13 +145,18 @@ impl Pool {
     }
 
     fn take(&mut self, needs_wide: bool) -> Option<u32> {
-        let kinds: &[usize] = if needs_wide { &[1] } else { &[0, 1] };
-        let kind = *kinds.iter().find(|kind| self.free[**kind] != NONE)?;
+        let kind = self.kind_of_free(needs_wide)?;
         let local = self.free[kind];
         let link = &mut self.links[local as usize];
         self.free[kind] = link.next;
         link.list = NOWHERE;
         Some(local)
+    }
+
+    /// The list of free places to take one from.
+    fn kind_of_free(&self, needs_wide: bool) -> Option<usize> {
+        let kinds: &[usize] = if needs_wide { &[1] } else { &[0, 1] };
+        kinds.iter().copied().find(|kind| self.free[*kind] != NONE)
     }
 
     fn release(&mut self, local: u32) {

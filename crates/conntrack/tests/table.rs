@@ -182,10 +182,13 @@ fn ipv6_connections_have_places_of_their_own() {
         assert_eq!(open(&mut gate, tcp(at, 1)), EST);
     }
     for at in 1..=3 {
+        assert_eq!(gate.table.would_refuse(&New::plain(0, v6(9)), gate.now), None);
         assert_eq!(open(&mut gate, v6(at)), EST);
     }
     let syn = segment("S", 1, 0, 0);
-    let refused = gate.table.commit(&New::plain(0, v6(9)), &syn, 40, gate.now, &mut |_| {});
+    let new = New::plain(0, v6(9));
+    assert_eq!(gate.table.would_refuse(&new, gate.now), Some(Refused::Full));
+    let refused = gate.table.commit(&new, &syn, 40, gate.now, &mut |_| {});
     assert_eq!(refused, Err(Refused::Full));
     for at in 1..=3 {
         assert_eq!(gate.packet(v6(at), &segment("A", 1001, 5001, 10)), EST);
@@ -205,6 +208,7 @@ fn when_full_half_open_ones_go_and_established_ones_stay() {
     }
     // A flood of SYNs, each of which finds room.
     for at in 0..10_000 {
+        assert_eq!(gate.table.would_refuse(&New::plain(0, tcp(at, 8)), gate.now), None);
         assert_eq!(gate.packet(tcp(at, 8), &segment("S", 1, 0, 0)), NEW);
     }
     assert_eq!(gate.ended.len(), 10_000 - 10);
@@ -224,6 +228,9 @@ fn when_full_half_open_ones_go_and_established_ones_stay() {
     let table = &gate.table;
     let all = table.counts();
     let new = New::plain(0, tcp(1, 9));
+    assert_eq!(table.would_refuse(&new, gate.now), Some(Refused::Full));
+    // Unless some are dead that nobody has taken out yet.
+    assert_eq!(table.would_refuse(&new, gate.now + Duration::from_secs(6 * 86_400)), None);
     let refused = table.commit(&new, &segment("S", 1, 0, 0), 40, gate.now, &mut |_| {});
     assert_eq!((refused, all.connections), (Err(Refused::Full), size));
     assert_eq!(table.counts().full, 1);
@@ -409,7 +416,7 @@ fn classes_have_limits_of_their_own() {
     gate.table.limit_classes([(1, limits(5, 2)), (2, limits(0, 1))]);
     let commit = |gate: &Gate, class: u16, source: u32, port: u16| {
         let new = New { class, ..New::plain(0, udp(source, port)) };
-        let foretold = gate.table.limit_reached(&new).map(Refused::Limit);
+        let foretold = gate.table.would_refuse(&new, gate.now);
         let made = gate.table.commit(&new, &DATAGRAM, 40, gate.now, &mut |_| {});
         assert_eq!(made.err(), foretold);
         made
@@ -451,7 +458,7 @@ fn limits_hold_and_are_given_back() {
     gate.table.limit_zone(0, 8);
     let commit = |gate: &Gate, source: u32, port: u16| {
         let new = New::plain(0, udp(source, port));
-        let foretold = gate.table.limit_reached(&new).map(Refused::Limit);
+        let foretold = gate.table.would_refuse(&new, gate.now);
         let made = gate.table.commit(&new, &DATAGRAM, 40, gate.now, &mut |_| {});
         assert_eq!(made.err(), foretold);
         made

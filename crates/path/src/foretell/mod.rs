@@ -10,7 +10,7 @@ mod words;
 
 use std::net::IpAddr;
 
-use conntrack::{LimitKind, Tuple};
+use conntrack::{Refused, Tuple};
 use packet::{DropReason, Time};
 use pipeline::NatNew;
 use tables::{NextHop, NextHopId, NextHopState, Sa, Tables, Template};
@@ -210,8 +210,8 @@ pub struct Opened<'a> {
     pub is_expected: bool,
     /// Whether the packet opens or changes more of them, in other zones.
     pub has_more: bool,
-    /// The limit that is reached, so that it is refused and the packet dropped.
-    pub refused: Option<LimitKind>,
+    /// Why it is refused, so that the packet is dropped: the table is full, or a limit reached.
+    pub refused: Option<Refused>,
 }
 
 impl Opened<'_> {
@@ -313,7 +313,7 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
             return self.packet(arriving, true);
         }
         if !has_ended_hops(&decision, Some(&beside.extension), facts) {
-            let refused = self.opens(beside.change.as_ref());
+            let refused = self.opens(beside.change.as_ref(), arriving.now);
             if let Some(reason) = refused {
                 return Fate::Dropped(reason);
             }
@@ -334,14 +334,14 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
     }
 
     /// The connection that the packet opens. Returns why it is refused.
-    fn opens(&mut self, change: Option<&Change>) -> Option<DropReason> {
+    fn opens(&mut self, change: Option<&Change>, now: Time) -> Option<DropReason> {
         let Some(Change::Make { new, destination, source, expected, instead_of, has_more }) =
             change
         else {
             return None;
         };
         let connections = self.tables.connections().filter(|_| instead_of.is_none());
-        let refused = connections.and_then(|connections| connections.limit_reached(new));
+        let refused = connections.and_then(|connections| connections.would_refuse(new, now));
         let opened = Opened {
             zone: new.zone,
             original: new.original,
@@ -352,7 +352,10 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
             refused,
         };
         self.trace.step(|| Step::Opens(opened));
-        refused.map(|_| DropReason::ConnectionLimit)
+        refused.map(|why| match why {
+            Refused::Limit(_) => DropReason::ConnectionLimit,
+            _ => DropReason::ConnectionFull,
+        })
     }
 
     /// As the stage that applies.

@@ -146,8 +146,8 @@ impl fmt::Display for Opened<'_> {
         for nat in [destination, source].into_iter().flatten() {
             write!(f, "; {}", Nat(nat))?;
         }
-        if let Some(limit) = refused {
-            return write!(f, "; refused, as the limit of connections is reached: {limit}");
+        if let Some(why) = refused {
+            return write!(f, "; refused, as {why}");
         }
         if self.is_decided_again() {
             f.write_str("; once it is there, the packet is decided again with it")?;
