@@ -169,7 +169,7 @@ impl<'t> Table<'t> {
             Err(why) => {
                 errors.add(
                     text.at,
-                    format!("{key} = {}: {why}", quoted(text.value)),
+                    format!("{key} = {}: {why}", self.quoted(text.value)),
                     Some(format!("as in {example}")),
                 );
                 None
@@ -232,7 +232,7 @@ impl<'t> Table<'t> {
         }
         errors.add(
             text.at,
-            format!("{key} = {}", quoted(text.value)),
+            format!("{key} = {}", self.quoted(text.value)),
             Some(one_of(words.iter().map(|(word, _)| *word))),
         );
         None
@@ -337,6 +337,14 @@ impl<'t> Table<'t> {
         );
     }
 
+    /// As [`quoted`]; where keys are taken, nothing that may be one.
+    fn quoted(&self, text: &str) -> String {
+        match self.section.name == "sa" && api::may_be_key(text) {
+            true => quoted("..."),
+            false => quoted(text),
+        }
+    }
+
     fn refuse_unknown(&self, errors: &mut Errors<'_>) {
         let known = || {
             self.section
@@ -361,7 +369,7 @@ impl<'t> Table<'t> {
             });
             errors.add(
                 key.span().start,
-                format!("{} has no key {}", self.name, quoted(name)),
+                format!("{} has no key {}", self.name, self.quoted(name)),
                 Some(hint),
             );
         }
@@ -449,6 +457,7 @@ fn one_of<'w>(words: impl Iterator<Item = &'w str>) -> String {
 /// is long.
 pub(super) fn quoted(text: &str) -> String {
     const SHOWN: usize = 60;
+    let text = api::without_keys(text);
     let shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
     let more = if text.chars().nth(SHOWN).is_some() { "..." } else { "" };
     format!("\"{shown}{more}\"")
