@@ -11,7 +11,7 @@ use super::diagnostic::{Errors, nearest};
 use super::ipsec::hint_for_key;
 use super::keys::Section;
 use crate::check::Fault;
-use crate::elsewhere::feature;
+use crate::elsewhere::{feature, of_sa};
 
 /// A value, and where in the text it is.
 #[derive(Clone, Copy, Debug)]
@@ -289,6 +289,15 @@ impl<'t> Table<'t> {
         }
     }
 
+    /// Text, where it is one.
+    pub(super) fn said(&self, key: &'static str) -> Option<Found<&'t str>> {
+        let found = self.value(key)?;
+        match found.get_ref() {
+            DeValue::String(text) => Some(Found { value: text.as_ref(), at: found.span().start }),
+            _ => None,
+        }
+    }
+
     /// True or false, where it is one of them.
     pub(super) fn boolean(&self, key: &'static str) -> Option<bool> {
         match self.value(key)?.get_ref() {
@@ -357,7 +366,9 @@ impl<'t> Table<'t> {
             self.entries.keys().filter(|key| !known().any(|known| known == key.get_ref().as_ref()))
         {
             let name = key.get_ref().as_ref();
-            if let Some((message, hint)) = feature(name) {
+            let is_sa = self.section.name == "sa";
+            let of_sa = is_sa.then(|| of_sa(name)).flatten();
+            if let Some((message, hint)) = of_sa.or_else(|| feature(name)) {
                 let message = format!("{} has no key {}: {message}", self.name, quoted(name));
                 errors.add(key.span().start, message, Some(hint.to_owned()));
                 continue;
