@@ -71,6 +71,24 @@ def test_no_key_is_in_it_and_who_asks_for_keys_is(gateway):
     assert flush["count"] == 2
 
 
+def test_a_change_of_connections_is_one_record_with_its_words(gateway):
+    gateway.run("flow", "add", "table=0,ip,actions=ct(commit),NORMAL")
+    gateway.run("conntrack", "-F")
+    gateway.run("conntrack", "-D", "-s", "10.9.0.1", check=False)
+    gateway.run("conntrack", "-U", "-s", "10.9.0.1", "-m", "1", check=False)
+    gateway.run("flow", "replace", "-", stdin="actions=drop\npriority=1,actions=NORMAL\n")
+    gateway.run("flow", "del-all")
+    wait_for(gateway.path, command="flow del-all")
+    changes = [(record["command"], record.get("count")) for record in records(gateway.path, event="change", outcome="done")]
+    assert [change for change in changes if not change[0].startswith("flow add")] == [
+        ("conntrack -F", 0),
+        ("conntrack -D -s 10.9.0.1/32", 0),
+        ("conntrack -U -s 10.9.0.1/32 -m 0x1", 0),
+        ("flow replace of 2 flows", None),
+        ("flow del-all", None),
+    ]
+
+
 def test_changes_of_neighbours_are_in_it(gateway):
     port = gateway.json("show", "ports")[0]["name"]
     neighbour = f"192.168.13.77 lladdr 02:00:00:00:00:77 dev {port}"

@@ -1,5 +1,7 @@
 """Every wrong word of the commands: a clear error, and nothing half applied."""
 
+import json
+
 import pytest
 
 from harness.config import Config, Port
@@ -365,6 +367,40 @@ def test_wrong_words(gateway, verb):
         saved = gateway.run("save").stdout
         assert saved == before[0], line
     assert state(gateway) == before
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("nosuch", "unrecognized subcommand 'nosuch'"),
+        ("show foo", "invalid value 'foo'"),
+        ("show", "<WHAT>"),
+        ("explain", "<PACKET>"),
+        ("replay", "--config <FILE>"),
+        ("conntrack -L -p foo", "there is no such IP protocol"),
+        ("flow add xx", "column 1: there is no field `xx`"),
+        ("ip route", "hitpath has no verb `ip`"),
+        ("", "requires a subcommand"),
+    ],
+)
+def test_errors_are_json_where_json_is_asked_for(gateway, line, says):
+    done = gateway.run("-j", *line.split(), check=False)
+    assert done.returncode in (1, 2) and not done.stdout, done
+    assert says in json.loads(done.stderr)["error"], done
+    assert "\n" not in json.loads(done.stderr)["error"], done
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["show"], ["show", "ports"], ["monitor"], ["conntrack", "-L", "-s"], ["tap"], ["trace"], ["explain"], ["flow", "add"]]
+    + [["route", "add"], ["link", "show"], ["help"], ["xfrm", "monitor"]],
+)
+def test_long_words_are_cut_and_escapes_are_not_sent_to_the_terminal(gateway, words):
+    long = gateway.run(*words, "W" * 100_000, check=False)
+    assert long.returncode != 0 and "W" * 61 not in long.stdout + long.stderr, long.stderr[:1000]
+    for word in ("\x1b[2Jx", "udp \x1b[2J"):
+        escaped = gateway.run(*words, word, check=False)
+        assert escaped.returncode != 0 and "\x1b" not in escaped.stdout + escaped.stderr, escaped
 
 
 FULL = {

@@ -35,6 +35,7 @@ mod reply;
 mod request;
 mod route;
 mod rule;
+mod shown;
 mod state;
 mod tap;
 #[cfg(test)]
@@ -84,6 +85,7 @@ pub use route::{
     MemberSpec, MemberView, NextHopView, RouteFilter, RouteId, RouteQuery, RouteSpec, RouteView,
 };
 pub use rule::{RuleAction, RuleSpec, RuleView};
+pub use shown::{may_be_key, shown, without_keys};
 pub use state::{
     Aead, AlgorithmView, Authentication, Counters, Encryption, StateFilter, StateFlush, StateId,
     StateList, StateSpec, StateView,

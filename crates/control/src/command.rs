@@ -20,7 +20,11 @@ const HIDDEN: &str = "HIDDEN";
 /// line of it escapes control characters. A batch, and several flows, are said by their number;
 /// [`commands`] has each.
 pub fn command(request: &Request) -> String {
-    let said = without_family(request);
+    let mut said = without_family(request);
+    if said.starts_with("xfrm ") {
+        // A key may stand where a name should.
+        said = api::without_keys(&said).into_owned();
+    }
     match family(request) {
         Some(Family::V4) => format!("-4 {said}"),
         Some(Family::V6) => format!("-6 {said}"),
@@ -170,8 +174,9 @@ fn without_family(request: &Request) -> String {
 
         R::FlowChange(changes) => match &*changes.changes {
             [change] if !changes.replace => flow(change),
-            all if changes.replace => format!("flow replace-flows of {} flows", all.len()),
-            all => format!("flow file of {} changes", all.len()),
+            [] if changes.replace => "flow del-all".to_owned(),
+            all if changes.replace => format!("flow replace of {} flows", all.len()),
+            all => format!("flow add-flows of {} changes", all.len()),
         },
         R::FlowList(_) => "flow list".to_owned(),
 
@@ -181,6 +186,9 @@ fn without_family(request: &Request) -> String {
 
         R::ConnectionList(query) => connections("conntrack -L", &query.filter),
         R::ConnectionGet(filter) => connections("conntrack -G", filter),
+        R::ConnectionDelete(query) if query.filter == ConnectionFilter::default() => {
+            "conntrack -F".to_owned()
+        }
         R::ConnectionDelete(query) => connections("conntrack -D", &query.filter),
         R::ConnectionUpdate(change) => {
             let mut text = connections("conntrack -U", &change.filter);

@@ -14,6 +14,16 @@ pub(crate) fn feature(name: &str) -> Option<Elsewhere> {
     elsewhere(name).or_else(|| find(name, &FEATURES))
 }
 
+/// The same of the name of a section, which others call otherwise than hitpath.
+pub(crate) fn section(name: &str) -> Option<Elsewhere> {
+    feature(name).or_else(|| find(name, &SECTIONS))
+}
+
+/// The same of a key of an SA.
+pub(crate) fn of_sa(key: &str) -> Option<Elsewhere> {
+    find(key, &OF_SA)
+}
+
 fn find(word: &str, all: &[(&[&str], Elsewhere)]) -> Option<Elsewhere> {
     let word = word.to_ascii_lowercase().replace('_', "-");
     all.iter().find(|(words, _)| words.contains(&word.as_str())).map(|(_, found)| *found)
@@ -64,7 +74,7 @@ const WORDS: [(&[&str], Elsewhere); 2] = [
     ),
 ];
 
-const FEATURES: [(&[&str], Elsewhere); 17] = [
+const FEATURES: [(&[&str], Elsewhere); 18] = [
     (
         &[
             "ike",
@@ -224,6 +234,10 @@ const FEATURES: [(&[&str], Elsewhere); 17] = [
             "Suricata or a proxy as a station of a link, to which flows send packets or copies",
         ),
     ),
+    (
+        &["sr", "srv6", "seg6", "segment-routing"],
+        ("hitpath does no segment routing", "[[route]] with next hops, and [[sa]] for tunnels"),
+    ),
     (&["lldp", "cdp", "lldpd"], ("hitpath speaks no LLDP", "lldpd on the interface of the port")),
     (
         &["upnp", "nat-pmp", "pcp", "radius", "tacacs", "captive-portal", "user", "users", "ssh"],
@@ -231,6 +245,109 @@ const FEATURES: [(&[&str], Elsewhere); 17] = [
             "hitpath knows no users and lets none open ports",
             "forwards of [firewall]; who may use the control socket is docs/security.md",
         ),
+    ),
+];
+
+const SECTIONS: [(&[&str], Elsewhere); 11] = [
+    (
+        &["nat", "snat", "dnat", "masquerade", "port-forward", "port-forwards", "forwards"],
+        (
+            "addresses are translated by the firewall, or by flows",
+            "masquerade, snat and forwards of [firewall]; or ct(nat(...)) in a [[flow]]",
+        ),
+    ),
+    (
+        &["qos", "tc", "shaper", "shaping", "traffic-control", "queue", "queues", "queueing"],
+        ("rates and queues are queueing disciplines", "[[qdisc]]; docs/qdisc.md says how"),
+    ),
+    (
+        &["acl", "acls", "access-list", "access-lists", "rules", "nftables", "iptables"],
+        (
+            "packets are let through by several sections, each of which has its own",
+            "[firewall] between zones, [[filter]] of a port or VRF, [[flow]] for anything else",
+        ),
+    ),
+    (
+        &["syslog", "log", "logs", "logging", "journal"],
+        (
+            "the daemon logs to standard error, more with -v",
+            "[audit] for who changed what, log = true in a [[filter]] for packets",
+        ),
+    ),
+    (
+        &["vti", "xfrm", "xfrmi", "tunnel", "tunnels", "ipsec-interface"],
+        (
+            "a tunnel is an SA and policies, and may be a port",
+            "[[sa]] and [[policy]]; [[port]] with kind = \"xfrm\" for routes into it",
+        ),
+    ),
+    (
+        &["vlan", "vlans", "subinterface", "subinterfaces"],
+        ("a VLAN is a port", "[[port]] with kind = \"vlan\", parent and id"),
+    ),
+    (
+        &["interface", "interfaces", "ifaces", "ports", "link", "links", "ethernet", "ethernets"],
+        ("an interface is a port", "[[port]] with kind = \"af-packet\" and interface = \"eth0\""),
+    ),
+    (
+        &["routing", "routes", "static", "static-routes", "static-route", "fib"],
+        ("each route is a section", "[[route]] with to and via"),
+    ),
+    (
+        &["policies", "spd", "ipsec-policy", "ipsec-policies", "security-policy"],
+        ("each IPsec policy is a section", "[[policy]]; policies between zones are in [firewall]"),
+    ),
+    (
+        &["sas", "sad", "states", "security-association", "security-associations"],
+        ("each SA is a section", "[[sa]]"),
+    ),
+    (
+        &["address", "addresses", "ip"],
+        ("an address is its port's", "addresses = [\"192.0.2.1/24\"] in a [[port]]"),
+    ),
+];
+
+const OF_SA: [(&[&str], Elsewhere); 4] = [
+    (
+        &["esn", "extended-sequence-numbers", "seq-hi", "replay-seq-hi", "replay-oseq-hi"],
+        ("there are no extended sequence numbers", "leave it out: a rekey before 2^32 packets"),
+    ),
+    (
+        &[
+            "encap",
+            "encapsulation",
+            "udp-encap",
+            "espinudp",
+            "nat-traversal",
+            "nat-t",
+            "natt",
+            "forceencaps",
+            "nat-keepalive-interval",
+        ],
+        ("there is no NAT traversal", "leave it out: ESP goes in IP itself"),
+    ),
+    (
+        &[
+            "lifetime",
+            "life-time",
+            "lifetimes",
+            "limit",
+            "limits",
+            "hard-limit",
+            "soft-limit",
+            "expires",
+            "expire",
+            "rekey-time",
+            "rekeymargin",
+        ],
+        (
+            "SAs have no lifetimes here",
+            "leave it out: who has the keys replaces the SA, `hitpath xfrm state update`",
+        ),
+    ),
+    (
+        &["transport", "transport-mode", "beet"],
+        ("SAs are in tunnel mode", "leave it out, or mode = \"tunnel\""),
     ),
 ];
 
@@ -243,11 +360,13 @@ mod tests {
     #[test]
     fn no_name_stands_twice_and_all_are_as_they_are_looked_for() {
         let mut seen = BTreeSet::new();
-        for word in WORDS.iter().chain(&FEATURES).flat_map(|(words, _)| words.iter()) {
+        let all = WORDS.iter().chain(&FEATURES).chain(&SECTIONS);
+        for word in all.flat_map(|(words, _)| words.iter()) {
             assert!(seen.insert(word), "{word}");
             assert_eq!(word.to_ascii_lowercase().replace('_', "-"), **word);
-            assert!(feature(&word.to_uppercase().replace('-', "_")).is_some(), "{word}");
+            assert!(section(&word.to_uppercase().replace('-', "_")).is_some(), "{word}");
         }
+        assert!(of_sa("NAT_Traversal").is_some() && of_sa("spi").is_none());
         assert_eq!(elsewhere("bgp"), None);
         assert_eq!(feature("port"), None);
     }

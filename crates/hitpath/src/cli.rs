@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
-use crate::{ip_options, verbs};
+use crate::{ip_options, usage, verbs};
 use runtime::exit::Exit;
 use runtime::log::LogWriter;
 
@@ -176,7 +176,8 @@ impl Cli {
     /// for.
     pub(crate) fn from_command_line() -> Self {
         let words = ip_options::words(std::env::args_os()).unwrap_or_else(|refusal| {
-            Self::command().error(ErrorKind::InvalidSubcommand, refusal).exit()
+            let as_json = usage::asks_for_json(&std::env::args_os().collect::<Vec<_>>());
+            usage::end(Self::command().error(ErrorKind::InvalidSubcommand, refusal), as_json)
         });
         // Options after `bench` belong to another program and are not read here.
         if let Some(arguments) = verbs::bench::arguments(&words) {
@@ -200,9 +201,9 @@ impl Cli {
                     "there is no option -batch; say `hitpath batch FILE`, and `hitpath batch \
                     --force FILE` for `-force`",
                 );
-                error.exit();
+                usage::end(error, usage::asks_for_json(&words));
             }
-            error.exit()
+            usage::end(error, usage::asks_for_json(&words))
         })
     }
 

@@ -77,7 +77,7 @@ impl ShowOptions {
     /// If what they ask for has no meaning here.
     pub(crate) fn look(&self, is_terminal: bool) -> Result<Look, Usage> {
         if let Some(name) = &self.netns {
-            return Err(Usage(format!("-n {}: {}", name.escape_debug(), control::grammar::NETNS)));
+            return Err(Usage(format!("-n {}: {}", api::shown(name), control::grammar::NETNS)));
         }
         let family = match (self.ipv4, self.ipv6) {
             (true, _) => Some(Family::V4),
@@ -134,6 +134,11 @@ fn option(word: &str) -> Option<IpOption> {
     Some(IpOption::Is(known.to_owned()))
 }
 
+/// Whether a word is iproute2's `-json`, or an abbreviation of it.
+pub(crate) fn is_json(word: &str) -> bool {
+    matches!(option(word), Some(IpOption::Is(option)) if option == "--json")
+}
+
 fn is_negative(word: &str) -> bool {
     word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|it: char| it.is_ascii_digit()))
 }
@@ -187,7 +192,7 @@ pub(crate) fn words(all: impl Iterator<Item = OsString>) -> Result<Vec<OsString>
                     None => {
                         let message = format!(
                             "{word} {}: the families are inet and inet6",
-                            next.unwrap_or_default().escape_debug()
+                            api::shown(next.unwrap_or_default())
                         );
                         return Err(message);
                     }

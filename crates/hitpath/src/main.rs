@@ -18,6 +18,7 @@ mod page;
 mod replay;
 mod shell;
 mod top;
+mod usage;
 mod verbs;
 mod view;
 

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-/// The exit codes, which scripts may rely on. clap itself exits with 2 if the command line cannot
-/// be understood.
+/// The exit codes, which scripts may rely on. clap has 2 too if the command line cannot be
+/// understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// It was done, or the answer is yes.

@@ -1,12 +1,12 @@
 //! The algorithms and keys of an SA.
 
-use api::{Authentication, Encryption, StateSpec};
+use api::{Authentication, Encryption, StateSpec, may_be_key, shown};
 use esp::{
     AEAD_NAMES, Cipher, ENCRYPTION_NAMES, INTEGRITY_NAMES, Integrity, KeyMaterial,
     LINUX_TRUNCATION, LinuxName,
 };
 
-use super::{Fault, may_be_key, shown};
+use super::Fault;
 use crate::config::nearest;
 
 /// The keys of an SA, of the algorithms that its names mean.
@@ -23,7 +23,7 @@ pub(super) fn keys(spec: &StateSpec) -> Result<KeyMaterial, Fault> {
                 return Err(Fault::unsupported("aead", message).hint(format!("{icv_bits} bits")));
             }
             KeyMaterial::aead(known, aead.key.bytes())
-                .map_err(|why| Fault::invalid("aead", why.to_string()))
+                .map_err(|why| wrong_length("aead", why, aead.key.bytes()))
         }
         (Some(_), _, _) => Err(Fault::invalid(
             "aead",
@@ -88,12 +88,21 @@ fn separate(
         .hint(any_integrity()));
     }
     KeyMaterial::separate(cipher, encryption.key.bytes(), integrity).map_err(|why| {
-        let part = match why {
-            esp::KeyError::IntegrityLength { .. } => "authentication",
-            _ => "encryption",
+        let (part, key) = match (&why, integrity) {
+            (esp::KeyError::IntegrityLength { .. }, Some((_, key))) => ("authentication", key),
+            _ => ("encryption", encryption.key.bytes()),
         };
-        Fault::invalid(part, why.to_string())
+        wrong_length(part, why, key)
     })
+}
+
+/// A key of a wrong length, which was perhaps meant to be hexadecimal.
+fn wrong_length(part: &'static str, why: esp::KeyError, key: &[u8]) -> Fault {
+    let fault = Fault::invalid(part, why.to_string());
+    match !key.is_empty() && key.iter().all(u8::is_ascii_hexdigit) {
+        true => fault.hint("in hexadecimal, with 0x in front"),
+        false => fault,
+    }
 }
 
 /// The hash and its key; `None` for no integrity at all.

@@ -68,22 +68,6 @@ impl From<Fault> for Refusal {
     }
 }
 
-/// Whether a word in the wrong place may be a key. Those of all algorithms are longer, or empty.
-pub(crate) fn may_be_key(word: &str) -> bool {
-    word.len() >= 12
-}
-
-/// A word as errors show it: nothing that could confuse a terminal, not all of a long one, and no
-/// key.
-pub(crate) fn shown(word: &str) -> String {
-    const SHOWN: usize = 40;
-    if word.len() > 12 && (word.starts_with("0x") || word.starts_with("0X")) {
-        return "0x...".to_owned();
-    }
-    let start: String = word.chars().take(SHOWN).flat_map(char::escape_debug).collect();
-    if word.chars().nth(SHOWN).is_some() { format!("{start}...") } else { start }
-}
-
 /// A name of a VRF: as of a port, but no word that means something else where commands name VRFs and
 /// tables.
 pub(crate) fn vrf_name(part: &'static str, name: &str) -> Result<(), Fault> {
@@ -189,7 +173,8 @@ pub(crate) fn neighbour(spec: &NeighbourSpec) -> Result<(), Fault> {
 pub(crate) fn vlan_protocol(word: &str) -> Result<VlanProtocol, Fault> {
     let found = VlanProtocol::ALL.into_iter().find(|it| it.name().eq_ignore_ascii_case(word));
     found.ok_or_else(|| {
-        Fault::invalid("protocol", format!("protocol '{}'", shown(word))).hint("802.1Q or 802.1ad")
+        Fault::invalid("protocol", format!("protocol '{}'", api::shown(word)))
+            .hint("802.1Q or 802.1ad")
     })
 }
 

@@ -3,7 +3,9 @@
 use api::QdiscSpec;
 use types::qdisc::{FqCodel, Pfifo, Qdisc, QdiscRange, Tbf};
 
-use super::{Fault, shown};
+use api::shown;
+
+use super::Fault;
 use crate::quantity::Quantity;
 
 /// The kinds that there are.

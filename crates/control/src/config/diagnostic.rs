@@ -66,7 +66,10 @@ impl<'t> Errors<'t> {
     /// An error at byte `at` of the text.
     pub(super) fn add(&mut self, at: usize, message: impl Into<String>, hint: Option<String>) {
         if self.found.len() < MAX_DIAGNOSTICS {
-            self.found.push((at, message.into(), hint));
+            // What stands in a wrong place may be a key, whatever was expected there.
+            let message = api::without_keys(&message.into()).into_owned();
+            let hint = hint.map(|hint| api::without_keys(&hint).into_owned());
+            self.found.push((at, message, hint));
         } else {
             self.more += 1;
         }

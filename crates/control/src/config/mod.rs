@@ -43,7 +43,7 @@ pub use self::write::Written;
 pub(crate) use self::write::write;
 use self::write_firewall::write_firewall;
 use crate::conntrack_settings::ConntrackSettings;
-use crate::elsewhere::feature;
+use crate::elsewhere;
 use crate::settings::{GatewaySettings, PortSettings};
 
 /// A port, its VLAN, and that one's.
@@ -175,16 +175,24 @@ pub fn load_with_keys(
     text: &str,
     read_keys: ReadKeys<'_>,
 ) -> Result<Config, Diagnostics> {
-    load_with(name, text, Notes::Quick, read_keys)
+    load_with(name, text, Notes::Quick, read_keys, &|_, _| Ok(()))
 }
 
+/// Says what is wrong with the file that `token-file` of a section names, if something is.
+pub type CheckToken<'r> = &'r dyn Fn(&Path, &str) -> Result<(), String>;
+
 /// As [`load_with_keys`], with notes that may take seconds to find: policies that never match a
-/// packet.
+/// packet. Files with tokens are looked at too.
 ///
 /// # Errors
 /// As [`load`].
-pub fn check(name: &str, text: &str, read_keys: ReadKeys<'_>) -> Result<Config, Diagnostics> {
-    load_with(name, text, Notes::All, read_keys)
+pub fn check(
+    name: &str,
+    text: &str,
+    read_keys: ReadKeys<'_>,
+    check_token: CheckToken<'_>,
+) -> Result<Config, Diagnostics> {
+    load_with(name, text, Notes::All, read_keys, check_token)
 }
 
 /// Reads and checks the `[firewall]` of a file that may have nothing else: of ports and VRFs nothing
@@ -244,9 +252,10 @@ fn load_with(
     text: &str,
     notes: Notes,
     read_keys: ReadKeys<'_>,
+    check_token: CheckToken<'_>,
 ) -> Result<Config, Diagnostics> {
     let mut errors = Errors::new(text);
-    let mut config = read(text, notes, read_keys, &mut errors);
+    let mut config = read(text, notes, (read_keys, check_token), &mut errors);
     if errors.count() > 0 {
         return Err(errors.into_diagnostics(name));
     }
@@ -254,7 +263,10 @@ fn load_with(
     Ok(config)
 }
 
-fn read(text: &str, notes: Notes, read_keys: ReadKeys<'_>, errors: &mut Errors<'_>) -> Config {
+/// How other files are read.
+type Readers<'r> = (ReadKeys<'r>, CheckToken<'r>);
+
+fn read(text: &str, notes: Notes, readers: Readers<'_>, errors: &mut Errors<'_>) -> Config {
     if text.len() > MAX_FILE {
         errors.add(
             0,
@@ -268,7 +280,7 @@ fn read(text: &str, notes: Notes, read_keys: ReadKeys<'_>, errors: &mut Errors<'
         .iter()
         .map(|error| (error.span().map_or(0, |span| span.start), error.message().trim_end()))
         .collect();
-    let config = interpret(&document, broken.is_empty(), notes, read_keys, errors);
+    let config = interpret(&document, broken.is_empty(), notes, readers, errors);
     // What the parser makes up where it could not read on is not what the file says.
     errors.forget_lines(broken.iter().map(|(at, _)| *at));
     for (at, message) in broken {
@@ -282,7 +294,7 @@ fn interpret(
     document: &Spanned<DeTable<'_>>,
     whole: bool,
     notes: Notes,
-    read_keys: ReadKeys<'_>,
+    (read_keys, check_token): Readers<'_>,
     errors: &mut Errors<'_>,
 ) -> Config {
     let document = document.get_ref();
@@ -290,7 +302,7 @@ fn interpret(
     let whole = whole && errors.count() == 0;
 
     let table = single(document, "gateway", errors);
-    let keys = table.map_or_else(Vec::new, |table| sections::keys(&table, read_keys, errors));
+    let keys = table.map_or(Some(Vec::new()), |table| sections::keys(&table, read_keys, errors));
     let mut gateway = table.map(|table| sections::gateway(table, errors)).unwrap_or_default();
     gateway.metrics = single(document, "metrics", errors)
         .map(|table| sections::metrics(table, errors))
@@ -301,6 +313,14 @@ fn interpret(
     gateway.audit = single(document, "audit", errors)
         .map(|table| sections::audit(&table, errors))
         .unwrap_or_default();
+    for (name, file) in
+        [("metrics", &gateway.metrics.token_file), ("page", &gateway.page.token_file)]
+    {
+        let wrong = file.as_ref().and_then(|file| check_token(file, name).err());
+        if let (Some(wrong), Some(table)) = (wrong, single(document, name, &mut Errors::new(""))) {
+            errors.add(table.place("token-file"), wrong, None);
+        }
+    }
     gateway.ipsec = single(document, "ipsec", errors)
         .map(|table| ipsec::ipsec(table, errors))
         .unwrap_or_default();
@@ -313,7 +333,9 @@ fn interpret(
         routes: each(document, "route", errors, sections::route),
         rules: each(document, "rule", errors, sections::rule),
         neighbours: each(document, "neighbour", errors, sections::neighbour),
-        states: each(document, "sa", errors, |table, errors| security::state(table, &keys, errors)),
+        states: each(document, "sa", errors, |table, errors| {
+            security::state(table, keys.as_deref(), errors)
+        }),
         policies: each(document, "policy", errors, security::policy),
         filters: each(document, "filter", errors, filter::filter),
         flows: each(document, "flow", errors, |table, errors| {
@@ -393,7 +415,7 @@ fn refuse_unknown_sections(document: &DeTable<'_>, errors: &mut Errors<'_>) {
     let names = || SECTIONS.iter().map(|section| section.name);
     for key in document.keys().filter(|key| !names().any(|name| name == key.get_ref().as_ref())) {
         let name = key.get_ref().as_ref();
-        if let Some((message, hint)) = feature(name) {
+        if let Some((message, hint)) = elsewhere::section(name) {
             let message = format!("there is no section {}: {message}", quoted(name));
             errors.add(key.span().start, message, Some(hint.to_owned()));
             continue;

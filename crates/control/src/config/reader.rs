@@ -11,7 +11,7 @@ use super::diagnostic::{Errors, nearest};
 use super::ipsec::hint_for_key;
 use super::keys::Section;
 use crate::check::Fault;
-use crate::elsewhere::feature;
+use crate::elsewhere::{feature, of_sa};
 
 /// A value, and where in the text it is.
 #[derive(Clone, Copy, Debug)]
@@ -169,7 +169,7 @@ impl<'t> Table<'t> {
             Err(why) => {
                 errors.add(
                     text.at,
-                    format!("{key} = {}: {why}", quoted(text.value)),
+                    format!("{key} = {}: {why}", self.quoted(text.value)),
                     Some(format!("as in {example}")),
                 );
                 None
@@ -232,7 +232,7 @@ impl<'t> Table<'t> {
         }
         errors.add(
             text.at,
-            format!("{key} = {}", quoted(text.value)),
+            format!("{key} = {}", self.quoted(text.value)),
             Some(one_of(words.iter().map(|(word, _)| *word))),
         );
         None
@@ -289,6 +289,15 @@ impl<'t> Table<'t> {
         }
     }
 
+    /// Text, where it is one.
+    pub(super) fn said(&self, key: &'static str) -> Option<Found<&'t str>> {
+        let found = self.value(key)?;
+        match found.get_ref() {
+            DeValue::String(text) => Some(Found { value: text.as_ref(), at: found.span().start }),
+            _ => None,
+        }
+    }
+
     /// True or false, where it is one of them.
     pub(super) fn boolean(&self, key: &'static str) -> Option<bool> {
         match self.value(key)?.get_ref() {
@@ -337,6 +346,14 @@ impl<'t> Table<'t> {
         );
     }
 
+    /// As [`quoted`]; where keys are taken, nothing that may be one.
+    fn quoted(&self, text: &str) -> String {
+        match self.section.name == "sa" && api::may_be_key(text) {
+            true => quoted("..."),
+            false => quoted(text),
+        }
+    }
+
     fn refuse_unknown(&self, errors: &mut Errors<'_>) {
         let known = || {
             self.section
@@ -349,7 +366,9 @@ impl<'t> Table<'t> {
             self.entries.keys().filter(|key| !known().any(|known| known == key.get_ref().as_ref()))
         {
             let name = key.get_ref().as_ref();
-            if let Some((message, hint)) = feature(name) {
+            let is_sa = self.section.name == "sa";
+            let of_sa = is_sa.then(|| of_sa(name)).flatten();
+            if let Some((message, hint)) = of_sa.or_else(|| feature(name)) {
                 let message = format!("{} has no key {}: {message}", self.name, quoted(name));
                 errors.add(key.span().start, message, Some(hint.to_owned()));
                 continue;
@@ -361,7 +380,7 @@ impl<'t> Table<'t> {
             });
             errors.add(
                 key.span().start,
-                format!("{} has no key {}", self.name, quoted(name)),
+                format!("{} has no key {}", self.name, self.quoted(name)),
                 Some(hint),
             );
         }
@@ -449,6 +468,7 @@ fn one_of<'w>(words: impl Iterator<Item = &'w str>) -> String {
 /// is long.
 pub(super) fn quoted(text: &str) -> String {
     const SHOWN: usize = 60;
+    let text = api::without_keys(text);
     let shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
     let more = if text.chars().nth(SHOWN).is_some() { "..." } else { "" };
     format!("\"{shown}{more}\"")

@@ -178,17 +178,16 @@ pub(super) fn page(table: &Table<'_>, errors: &mut Errors<'_>) -> PageSettings {
     PageSettings { address, token_file, socket, socket_group }
 }
 
-/// The keys of the file that `keys-file` names, if it names one.
+/// The keys of the file that `keys-file` names, if it names one; nothing if it cannot be read, so
+/// that it is not known which there are.
 pub(super) fn keys(
     table: &Table<'_>,
     read_keys: ReadKeys<'_>,
     errors: &mut Errors<'_>,
-) -> Vec<Key> {
-    let Some(file) = path(table, "keys-file", errors) else { return Vec::new() };
-    read_keys(&file).unwrap_or_else(|why| {
-        errors.add(table.place("keys-file"), why, None);
-        Vec::new()
-    })
+) -> Option<Vec<Key>> {
+    let Some(file) = path(table, "keys-file", errors) else { return Some(Vec::new()) };
+    let read = read_keys(&file);
+    read.map_err(|why| errors.add(table.place("keys-file"), why, None)).ok()
 }
 
 pub(super) fn vrf(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<VrfSettings> {

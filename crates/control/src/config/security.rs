@@ -9,13 +9,17 @@ use types::{
 };
 
 use super::diagnostic::Errors;
-use super::reader::{Table, quoted, word_element};
+use super::reader::{Found, Table, quoted, word_element};
 use super::sections::{vrf_name, vrf_named};
 use crate::check;
 
 const ADDRESS: &str = "\"192.0.2.1\"";
 
-pub(super) fn state(table: &Table<'_>, keys: &[Key], errors: &mut Errors<'_>) -> Option<StateSpec> {
+pub(super) fn state(
+    table: &Table<'_>,
+    keys: Option<&[Key]>,
+    errors: &mut Errors<'_>,
+) -> Option<StateSpec> {
     let before = errors.count();
     let source = table.required::<IpAddr>("source", ADDRESS, errors);
     let destination = table.required::<IpAddr>("destination", ADDRESS, errors);
@@ -25,7 +29,7 @@ pub(super) fn state(table: &Table<'_>, keys: &[Key], errors: &mut Errors<'_>) ->
     let spi = table.number("spi", 1..=u32::MAX.into(), errors);
     let reqid = table.number("reqid", 0..=u32::MAX.into(), errors);
     let if_id = table.number("if-id", 0..=u32::MAX.into(), errors);
-    let mode = table.word("mode", SaMode::WORDS, errors);
+    let mode = mode(table, errors);
     let window = table.number("replay-window", 0..=4096, errors);
     let flags =
         table.list("flags", errors, |element, errors| word_element(element, SaFlag::WORDS, errors));
@@ -38,7 +42,12 @@ pub(super) fn state(table: &Table<'_>, keys: &[Key], errors: &mut Errors<'_>) ->
         .and_then(|table| authentication(&table, keys, errors));
     let vrf = vrf_name(table, errors);
     let inner_vrf = vrf_named(table, "inner-vrf", errors);
-    if errors.count() > before {
+    let is_unread = |key, is_none: bool| table.has(key) && is_none;
+    if errors.count() > before
+        || is_unread("aead", aead.is_none())
+        || is_unread("encryption", encryption.is_none())
+        || is_unread("authentication", authentication.is_none())
+    {
         return None;
     }
     let vrf = vrf?;
@@ -139,7 +148,7 @@ pub(super) fn policy(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Polic
     good.then_some(spec)
 }
 
-fn aead(table: &Table<'_>, keys: &[Key], errors: &mut Errors<'_>) -> Option<Aead> {
+fn aead(table: &Table<'_>, keys: Option<&[Key]>, errors: &mut Errors<'_>) -> Option<Aead> {
     let name = table.required_text("name", errors);
     if !table.has("key") {
         table.missing("key", errors);
@@ -149,14 +158,18 @@ fn aead(table: &Table<'_>, keys: &[Key], errors: &mut Errors<'_>) -> Option<Aead
     Some(Aead { name: name?.value.to_owned(), key: key?, icv_bits })
 }
 
-fn encryption(table: &Table<'_>, keys: &[Key], errors: &mut Errors<'_>) -> Option<Encryption> {
+fn encryption(
+    table: &Table<'_>,
+    keys: Option<&[Key]>,
+    errors: &mut Errors<'_>,
+) -> Option<Encryption> {
     let name = table.required_text("name", errors);
     Some(Encryption { key: key(table, keys, errors)?, name: name?.value.to_owned() })
 }
 
 fn authentication(
     table: &Table<'_>,
-    keys: &[Key],
+    keys: Option<&[Key]>,
     errors: &mut Errors<'_>,
 ) -> Option<Authentication> {
     let name = table.required_text("name", errors);
@@ -173,7 +186,7 @@ fn template(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Template> {
     let destination = table.required::<IpAddr>("destination", ADDRESS, errors);
     let spi = table.number::<u32>("spi", 0..=u32::MAX.into(), errors);
     let reqid = table.number("reqid", 0..=u32::MAX.into(), errors);
-    let mode = table.word("mode", SaMode::WORDS, errors);
+    let mode = mode(table, errors);
     Some(Template {
         vrf: vrf_named(table, "vrf", errors),
         source: source.map(|found| found.value),
@@ -184,10 +197,25 @@ fn template(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Template> {
     })
 }
 
+/// The mode of an SA or a template.
+fn mode(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Found<SaMode>> {
+    if let Some(found) = table.said("mode")
+        && ["transport", "beet", "ro", "in_trigger", "iptfs"].contains(&found.value)
+    {
+        let message = format!("mode = {} is not supported yet", quoted(found.value));
+        let hint = "\"tunnel\": hitpath protects in tunnel mode";
+        errors.add(found.at, message, Some(hint.to_owned()));
+        return None;
+    }
+    table.word("mode", SaMode::WORDS, errors)
+}
+
 /// A key. Where there is none, it is empty; what does not read as one is never shown.
-fn key(table: &Table<'_>, keys: &[Key], errors: &mut Errors<'_>) -> Option<Key> {
+fn key(table: &Table<'_>, keys: Option<&[Key]>, errors: &mut Errors<'_>) -> Option<Key> {
     let Some(text) = table.text("key", errors) else { return Some(Key::new(Vec::new())) };
     if let Some(number) = text.value.strip_prefix("key:") {
+        // Of a file that cannot be read it is said that it cannot.
+        let keys = keys?;
         let found =
             number.parse::<usize>().ok().and_then(|number| keys.get(number.checked_sub(1)?));
         if found.is_none() {

@@ -195,9 +195,9 @@ peer = "192.0.2.9"
 #[test]
 fn no_section_or_key_is_refused_as_a_feature() {
     for section in SECTIONS {
-        assert_eq!(feature(section.name), None, "[{}]", section.name);
+        assert_eq!(elsewhere::section(section.name), None, "[{}]", section.name);
         for key in section.keys {
-            assert_eq!(crate::elsewhere::elsewhere(key.name), None, "{}", key.name);
+            assert_eq!(elsewhere::elsewhere(key.name), None, "{}", key.name);
         }
     }
 }
@@ -611,7 +611,7 @@ fn wrong_fields_of_packets_are_told_what_is_right() {
 #[test]
 fn the_examples_of_the_firewall_are_right() {
     let text = include_str!("../../../../docs/examples/firewall.toml");
-    let config = check("firewall.toml", text, &|_| Ok(Vec::new())).unwrap();
+    let config = check("firewall.toml", text, &|_| Ok(Vec::new()), &|_, _| Ok(())).unwrap();
     let notes: Vec<_> = config.notes.iter().map(ToString::to_string).collect();
     assert!(notes.iter().all(|note| !note.contains("never match")), "{notes:?}");
     let firewall = config.firewall.unwrap();
@@ -807,7 +807,7 @@ fn policy_with(keys: &str) -> String {
 const PORT: &str = "[[port]]\nname = \"lan\"\nkind = \"memory\"\n";
 
 fn noted(text: &str) -> Vec<(usize, String)> {
-    let config = check("gw.toml", text, &|_| Ok(Vec::new())).unwrap();
+    let config = check("gw.toml", text, &|_| Ok(Vec::new()), &|_, _| Ok(())).unwrap();
     config
         .notes
         .into_iter()

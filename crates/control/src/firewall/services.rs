@@ -159,7 +159,7 @@ impl<'s> Services<'s> {
             Some((name, value)) => (name, Some(value)),
             None => (word, None),
         };
-        let wrong = |what: &str| Wrong::new(format!("service \"{}\": {what}", shown(word)));
+        let wrong = |what: &str| Wrong::new(format!("service \"{}\": {what}", api::shown(word)));
         let octet = |value: &str| value.parse::<u8>().ok();
         if let Some((_, protocol)) = WITH_PORTS.iter().find(|(known, _)| *known == name) {
             let (first, last) = match value {
@@ -192,7 +192,7 @@ impl<'s> Services<'s> {
             }
             _ => {
                 let known = NAMED.iter().map(|(name, _)| *name).chain(self.0.keys().copied());
-                let wrong = Wrong::new(format!("there is no service \"{}\"", shown(word)));
+                let wrong = Wrong::new(format!("there is no service \"{}\"", api::shown(word)));
                 Err(wrong.right(match nearest(word, known) {
                     Some(near) => format!("did you mean {near}?"),
                     None => "a name such as ssh, https or ping; tcp/22, udp/5000-5010, icmp/8, \
@@ -223,10 +223,6 @@ fn port_range(text: &str) -> Option<(u16, u16)> {
     let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
     let (first, last) = (port(first)?, port(last)?);
     (first <= last).then_some((first, last))
-}
-
-fn shown(word: &str) -> String {
-    word.chars().take(40).flat_map(char::escape_debug).collect()
 }
 
 #[cfg(test)]

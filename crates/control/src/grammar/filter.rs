@@ -3,7 +3,7 @@
 use api::{FilterId, FilterList, FilterSpec, FilterTarget, Refusal, Request};
 use types::{FilterHook, FilterProtocol, FilterVerdict, MarkBits, RejectWith, Word};
 
-use super::words::{Words, shown};
+use super::words::Words;
 use super::xfrm_selector::{self, Part, SelectorWords};
 use crate::check::{self, MAX_PREFERENCE};
 
@@ -359,7 +359,7 @@ impl Actions {
         if let Some(before) = self.verdict.replace(*verdict) {
             words.is_wrong();
             return Err(words
-                .invalid(format!("action {} behind action {before}", shown(word)))
+                .invalid(format!("action {} behind action {before}", words.shown(word)))
                 .with_hint("one of pass, drop and reject"));
         }
         Ok(())
@@ -389,7 +389,9 @@ fn take_mark(
     words.once(key, &before)?;
     let word = words.need("a mark")?;
     word.parse().map_err(|why| {
-        words.invalid(format!("{key} '{}': {why}", shown(word))).with_hint("as in 5 or 0x10/0xff")
+        words
+            .invalid(format!("{key} '{}': {why}", words.shown(word)))
+            .with_hint("as in 5 or 0x10/0xff")
     })
 }
 

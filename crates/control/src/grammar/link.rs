@@ -7,7 +7,7 @@ use api::{
 use types::{Ike, Ipsec, MssClampError, ReversePath, Side, VlanId, VlanProtocol, Word};
 
 use super::complete::Name;
-use super::words::{Words, shown};
+use super::words::Words;
 
 #[derive(Clone, Copy)]
 enum Command {
@@ -283,7 +283,7 @@ fn add(words: &mut Words<'_>) -> Result<Request, Refusal> {
         return vrf_of_link(words, name).map(Request::VrfAdd);
     }
     if kind != "vlan" {
-        let message = format!("links of type '{}' cannot be added", shown(kind));
+        let message = format!("links of type '{}' cannot be added", words.shown(kind));
         return Err(words.unsupported(message).with_hint(
             "type vlan, type xfrm, or type vrf; other ports come with [[port]] and reload",
         ));
@@ -450,7 +450,7 @@ fn change(words: &mut Words<'_>) -> Result<LinkChange, Refusal> {
                 words.offers(&["off", "pmtu"]);
                 let word = words.need("off, pmtu, or a number of bytes")?;
                 change.mss = Some(word.parse().map_err(|why: MssClampError| {
-                    words.invalid(format!("mss '{}'", shown(word))).with_hint(why.to_string())
+                    words.invalid(format!("mss '{}'", words.shown(word))).with_hint(why.to_string())
                 })?);
             }
             word if port.is_none() && !LATER.contains(&word) => port = Some(words.name(word)?),

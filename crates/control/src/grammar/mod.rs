@@ -27,7 +27,7 @@ use api::{Family, Refusal, Request};
 pub(crate) use address::{Scope, scope_of};
 pub use complete::{Name, Offer, meaning, offers};
 pub(crate) use link::{DOWN_WITH_PORTS, VRF_IS_UP};
-use words::{Words, shown};
+use words::Words;
 
 /// Commands are never longer than this, in words.
 const MAX_WORDS: usize = 512;
@@ -73,6 +73,7 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
         Object::Flow => flow::parse(words),
         Object::Firewall => firewall::parse(words),
         Object::Xfrm => {
+            words.expect_keys();
             let kinds =
                 [("state", Xfrm::State), ("policy", Xfrm::Policy), ("monitor", Xfrm::Monitor)];
             match words.command(&kinds, None)? {
@@ -85,7 +86,9 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
         }
         Object::Foreign(why) => {
             let word = words.back_to().unwrap_or_default();
-            Err(words.unsupported(format!("'{}' is not here: {why}", shown(word))).with_hint(KNOWN))
+            Err(words
+                .unsupported(format!("'{}' is not here: {why}", words.shown(word)))
+                .with_hint(KNOWN))
         }
     }
 }
@@ -166,6 +169,36 @@ pub fn verb(word: &str) -> Option<Result<&'static str, Refusal>> {
         // Not iproute2's, so that their abbreviations are nothing that its users know.
         Object::Qdisc | Object::Filter | Object::Flow | Object::Firewall => return None,
     }))
+}
+
+/// The words of a line as they may be shown, if it is not known whether they make sense: without
+/// keys, and what may be one.
+pub fn without_keys<S: AsRef<str>>(words: &[S]) -> Vec<String> {
+    let words = words.iter().map(AsRef::as_ref);
+    let is_xfrm =
+        words.clone().next().is_some_and(|word: &str| matches!(verb(word), Some(Ok("xfrm"))));
+    let mut to_name = None;
+    words
+        .map(|word| {
+            // Behind the name of an algorithm stands its key.
+            to_name = match word {
+                "aead" | "enc" | "auth" | "auth-trunc" if is_xfrm => Some(0),
+                _ => to_name.map(|count: usize| count + 1),
+            };
+            let is_name = crate::check::is_algorithm(word);
+            let is_key = match to_name {
+                Some(1) => !is_name,
+                Some(2) => true,
+                _ => is_xfrm && api::may_be_key(word) && !is_name && !is_known(word),
+            };
+            if is_key { "...".to_owned() } else { api::shown(word) }
+        })
+        .collect()
+}
+
+/// Whether this is a long word of `xfrm`, and no value.
+fn is_known(word: &str) -> bool {
+    [xfrm_state::ID_WORDS, xfrm_state::SPEC_WORDS].iter().any(|words| words.contains(&word))
 }
 
 #[derive(Clone, Copy)]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use api::{NeighbourFilter, NeighbourId, NeighbourSpec, NeighbourState, Refusal, Request};
 use types::Mac;
 
-use super::words::{Words, main_unless_said, shown};
+use super::words::{Words, main_unless_said};
 
 #[derive(Clone, Copy)]
 enum Command {
@@ -104,7 +104,7 @@ impl Parts {
                         "permanent" => parts.state = Some(()),
                         other => {
                             let message =
-                                format!("nud {} is not for commands to set", shown(other));
+                                format!("nud {} is not for commands to set", words.shown(other));
                             return Err(words.unsupported(message).with_hint("nud permanent"));
                         }
                     }

@@ -4,7 +4,7 @@ use api::{QdiscFilter, QdiscId, QdiscSpec, Refusal, Request};
 use types::qdisc::QdiscHandle;
 
 use super::complete::Name;
-use super::words::{Words, shown};
+use super::words::Words;
 use crate::check::qdisc::{KINDS, PARAMETERS, WITH_ECN};
 use crate::quantity::Quantity;
 
@@ -160,7 +160,7 @@ fn spec(words: &mut Words<'_>) -> Result<QdiscSpec, Refusal> {
             break word.to_owned();
         }
         if OTHER_KINDS.contains(&word) {
-            let message = format!("qdisc '{}' is not supported", shown(word));
+            let message = format!("qdisc '{}' is not supported", words.shown(word));
             return Err(words.unsupported(message).with_hint("tbf, fq_codel or pfifo"));
         }
         words.back();
@@ -226,7 +226,7 @@ fn read(words: &mut Words<'_>, key: &str, quantity: Option<Quantity>) -> Result<
         Some(quantity) => quantity.read(word),
         None => word.parse().ok().filter(|_| word.bytes().all(|digit| digit.is_ascii_digit())),
     };
-    value.ok_or_else(|| words.invalid(format!("{key} '{}'", shown(word))).with_hint(example))
+    value.ok_or_else(|| words.invalid(format!("{key} '{}'", words.shown(word))).with_hint(example))
 }
 
 impl Place {
@@ -300,5 +300,5 @@ fn parent(words: &mut Words<'_>) -> Result<QdiscHandle, Refusal> {
 }
 
 fn wrong(words: &Words<'_>, key: &str, word: &str, why: types::qdisc::NotAHandle) -> Refusal {
-    words.invalid(format!("{key} '{}': {why}", shown(word))).with_hint("as in 1: or 10:")
+    words.invalid(format!("{key} '{}': {why}", words.shown(word))).with_hint("as in 1: or 10:")
 }

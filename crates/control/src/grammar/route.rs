@@ -9,7 +9,7 @@ use tables::MAX_WEIGHT;
 use types::{IpPrefix, RouteProtocol, UnknownRouteProtocol};
 
 use super::complete::Name;
-use super::words::{TableWord, Words, main_unless_said, number, prefix, shown};
+use super::words::{TableWord, Words, main_unless_said, number, prefix};
 
 #[derive(Clone, Copy)]
 enum Command {
@@ -501,7 +501,7 @@ fn written_out(key: &str) -> &str {
 fn protocol(words: &mut Words<'_>, key: &str) -> Result<RouteProtocol, Refusal> {
     let word = words.need("who made it")?;
     word.parse().map_err(|why: UnknownRouteProtocol| {
-        words.invalid(format!("{key} '{}'", shown(word))).with_hint(why.to_string())
+        words.invalid(format!("{key} '{}'", words.shown(word))).with_hint(why.to_string())
     })
 }
 
@@ -534,7 +534,7 @@ fn member(words: &mut Words<'_>) -> Result<MemberSpec, Refusal> {
                 let value = value.filter(|weight| range.contains(weight));
                 weight = Some(value.ok_or_else(|| {
                     words
-                        .invalid(format!("weight '{}'", shown(word)))
+                        .invalid(format!("weight '{}'", words.shown(word)))
                         .with_hint(format!("1 to {MAX_WEIGHT}"))
                 })?);
             }
@@ -599,7 +599,7 @@ fn destination(words: &mut Words<'_>) -> Result<Destination, Refusal> {
         "any" | "all" => Ok(Destination::Default),
         word => prefix(word).map(Destination::Prefix).map_err(|why| {
             words
-                .invalid(format!("'{}': {why}", shown(word)))
+                .invalid(format!("'{}': {why}", words.shown(word)))
                 .with_hint("the destinations, as in 192.0.2.0/24 or default")
         }),
     }

@@ -3,7 +3,7 @@
 use api::{Family, MAIN_VRF, Refusal, Request, RuleAction, RuleSpec};
 use types::{DscpSelector, IpPrefix, PortRange};
 
-use super::words::{TableWord, Words, number, shown};
+use super::words::{TableWord, Words, number};
 
 #[derive(Clone, Copy)]
 enum Command {
@@ -128,7 +128,7 @@ fn spec(words: &mut Words<'_>) -> Result<RuleSpec, Refusal> {
                 let word = words.need("a protocol")?;
                 spec.ipproto = Some(word.parse().map_err(|_| {
                     words
-                        .invalid(format!("ipproto '{}'", shown(word)))
+                        .invalid(format!("ipproto '{}'", words.shown(word)))
                         .with_hint("as in tcp, udp, or a number from 0 to 255")
                 })?);
             }
@@ -145,7 +145,7 @@ fn spec(words: &mut Words<'_>) -> Result<RuleSpec, Refusal> {
                 let word = words.need("a DSCP")?;
                 spec.dscp = Some(word.parse().map_err(|why| {
                     words
-                        .invalid(format!("dscp '{}': {why}", shown(word)))
+                        .invalid(format!("dscp '{}': {why}", words.shown(word)))
                         .with_hint("as in ef, af11, or 0 to 63")
                 })?);
             }
@@ -241,7 +241,7 @@ fn mark(words: &mut Words<'_>) -> Result<(u32, u32), Refusal> {
     let word = words.need("a mark")?;
     let (value, mask) = word.split_once('/').unwrap_or((word, "0xffffffff"));
     number(value).zip(number(mask)).ok_or_else(|| {
-        words.invalid(format!("fwmark '{}'", shown(word))).with_hint("as in 0x1 or 0x1/0xff")
+        words.invalid(format!("fwmark '{}'", words.shown(word))).with_hint("as in 0x1 or 0x1/0xff")
     })
 }
 
@@ -256,7 +256,7 @@ fn tos(words: &mut Words<'_>, key: &str) -> Result<DscpSelector, Refusal> {
         .and_then(|octet| (octet >> 2).to_string().parse().ok())
         .ok_or_else(|| {
             words
-                .invalid(format!("{key} '{}'", shown(word)))
+                .invalid(format!("{key} '{}'", words.shown(word)))
                 .with_hint("hexadecimal without the two bits of ECN, as in 0x10; or as a DSCP")
         })
 }
@@ -265,7 +265,7 @@ fn ports(words: &mut Words<'_>, key: &str) -> Result<PortRange, Refusal> {
     let word = words.need("a port")?;
     word.parse().map_err(|why| {
         words
-            .invalid(format!("{key} '{}': {why}", shown(word)))
+            .invalid(format!("{key} '{}': {why}", words.shown(word)))
             .with_hint("a port, or two as in 1000-1999")
     })
 }

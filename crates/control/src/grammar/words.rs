@@ -9,7 +9,6 @@ use types::{IpPrefix, Mac};
 use super::complete::{Name, Offers};
 
 use super::instead::instead;
-pub(super) use crate::check::shown;
 use crate::config::nearest;
 use crate::elsewhere::elsewhere;
 
@@ -108,7 +107,7 @@ impl<'w> Words<'w> {
         self.family
     }
 
-    /// The command takes keys: words in the wrong place that are as long as those are not shown.
+    /// The command takes keys: words that may be one are not shown, wherever they stand.
     pub(super) fn expect_keys(&mut self) {
         self.may_have_keys = true;
     }
@@ -147,7 +146,10 @@ impl<'w> Words<'w> {
                     .all
                     .last()
                     .filter(|_| self.key.is_none_or(|key| key + 1 < self.all.len()))
-                    .map(|word| format!(" after '{}'", shown(word)))
+                    .map(|word| match super::is_known(word) {
+                        true => format!(" after '{word}'"),
+                        false => format!(" after '{}'", self.shown(word)),
+                    })
                     .unwrap_or_default();
                 Err(self
                     .invalid(format!("the command ends{after}"))
@@ -200,7 +202,9 @@ impl<'w> Words<'w> {
         let word = self.need(&names(choices))?;
         match choices.iter().find(|(name, _)| *name == word) {
             Some((_, value)) => Ok(value.clone()),
-            None => Err(self.invalid(format!("{key} '{}'", shown(word))).with_hint(names(choices))),
+            None => {
+                Err(self.invalid(format!("{key} '{}'", self.shown(word))).with_hint(names(choices)))
+            }
         }
     }
 
@@ -209,7 +213,7 @@ impl<'w> Words<'w> {
         number(word).ok_or_else(|| {
             let message = match self.key.is_some() {
                 true => format!("{key}: what follows the key is no number"),
-                false => format!("{key} '{}'", shown(word)),
+                false => format!("{key} '{}'", self.shown(word)),
             };
             self.invalid(message).with_hint("a number from 0 to 4294967295")
         })
@@ -218,7 +222,7 @@ impl<'w> Words<'w> {
     pub(super) fn address(&mut self, key: &str) -> Result<IpAddr, Refusal> {
         let word = self.need("an address")?;
         word.parse().map_err(|_| {
-            self.invalid(format!("{key} '{}' is not an IPv4 or IPv6 address", shown(word)))
+            self.invalid(format!("{key} '{}' is not an IPv4 or IPv6 address", self.shown(word)))
                 .with_hint("as in 192.0.2.1 or 2001:db8::1")
         })
     }
@@ -226,7 +230,7 @@ impl<'w> Words<'w> {
     pub(super) fn prefix(&mut self, key: &str) -> Result<IpPrefix, Refusal> {
         let word = self.need("a prefix")?;
         prefix(word).map_err(|why| {
-            self.invalid(format!("{key} '{}': {why}", shown(word)))
+            self.invalid(format!("{key} '{}': {why}", self.shown(word)))
                 .with_hint("as in 192.0.2.0/24 or 2001:db8::/32")
         })
     }
@@ -242,7 +246,7 @@ impl<'w> Words<'w> {
 
     pub(super) fn mac(&mut self, key: &str) -> Result<Mac, Refusal> {
         let word = self.need("an Ethernet address")?;
-        word.parse().map_err(|why| self.invalid(format!("{key} '{}': {why}", shown(word))))
+        word.parse().map_err(|why| self.invalid(format!("{key} '{}': {why}", self.shown(word))))
     }
 
     /// The name of an algorithm, behind which stands its key. A word that is no such name may be the
@@ -333,7 +337,7 @@ impl<'w> Words<'w> {
                 refusal.message = format!(
                     "{}name '{}': {}",
                     self.prefix_of_errors(),
-                    shown(word),
+                    self.shown(word),
                     refusal.message
                 );
                 Err(refusal)
@@ -411,7 +415,7 @@ impl<'w> Words<'w> {
     fn unexpected<'n>(&self, expected: impl Iterator<Item = &'n str> + Clone) -> Refusal {
         let Some(word) = self.peek() else { return self.invalid("the command is not complete") };
         let (word, hint) = match nearest(word, expected.clone()) {
-            Some(near) => (format!("'{}'", shown(word)), format!("did you mean {near}?")),
+            Some(near) => (format!("'{}'", api::shown(word)), format!("did you mean {near}?")),
             None => {
                 let expected = expected.collect::<Vec<_>>().join(", ");
                 (self.quoted(word), format!("expected: {expected}"))
@@ -420,12 +424,20 @@ impl<'w> Words<'w> {
         self.invalid(format!("{word} is not expected here")).with_hint(hint)
     }
 
-    /// A word as errors show it, which nothing behind a key is.
+    /// A word as errors show it, which nothing is that may be a key, or the rest of one.
+    pub(super) fn shown(&self, word: &str) -> String {
+        match self.key.is_some() || self.may_have_keys && api::may_be_key(word) {
+            true => "...".to_owned(),
+            false => api::shown(word),
+        }
+    }
+
+    /// A word that is not expected, as errors show it.
     fn quoted(&self, word: &str) -> String {
-        match (self.key, self.may_have_keys && crate::check::may_be_key(word)) {
+        match (self.key, self.may_have_keys && api::may_be_key(word)) {
             (Some(_), _) => "a word that is not shown, as it follows a key,".to_owned(),
             (None, true) => "a word that is not shown, as it may be a key,".to_owned(),
-            (None, false) => format!("'{}'", shown(word)),
+            (None, false) => format!("'{}'", api::shown(word)),
         }
     }
 
@@ -511,11 +523,5 @@ mod tests {
         for wrong in ["10", "10./8", "1.2.3.4.5/8", "256/8", "10/33", "/8", "x/8"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn keys_and_control_characters_are_not_shown() {
-        assert_eq!(shown("0x1c0cf2bb72ce67ba"), "0x...");
-        assert_eq!(shown("a\u{1b}[31m"), "a\\u{1b}[31m");
     }
 }

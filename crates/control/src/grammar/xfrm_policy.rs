@@ -6,7 +6,7 @@ use api::{
 use types::{DefaultAction, Direction, PolicyAction, PolicyName, Word};
 
 use super::complete::Name;
-use super::words::{Words, main_unless_said, shown};
+use super::words::{Words, main_unless_said};
 use super::xfrm_selector::{self, SelectorWords};
 use super::xfrm_state::{Id, mode};
 
@@ -336,7 +336,7 @@ fn name(words: &mut Words<'_>, before: &Option<PolicyName>) -> Result<PolicyName
     words.once("name", before)?;
     let word = words.need("a name")?;
     word.parse().map_err(|why| {
-        words.invalid(format!("name '{}': {why}", shown(word))).with_hint("as in berlin-1")
+        words.invalid(format!("name '{}': {why}", words.shown(word))).with_hint("as in berlin-1")
     })
 }
 

@@ -6,7 +6,7 @@ use core::str::FromStr;
 use api::{Refusal, Selector};
 use types::{DscpSelector, IpRange};
 
-use super::words::{Words, number, prefix, shown};
+use super::words::{Words, number, prefix};
 
 /// The words that a selector is made of.
 pub(super) const WORDS: &[&str] = &[
@@ -122,7 +122,7 @@ impl SelectorWords {
                     "any" => None,
                     word => Some(word.parse().map_err(|_| {
                         words
-                            .invalid(format!("there is no protocol '{}'", shown(word)))
+                            .invalid(format!("there is no protocol '{}'", words.shown(word)))
                             .with_hint("a name, as in udp, or a number from 0 to 255")
                     })?),
                 };
@@ -154,7 +154,7 @@ impl SelectorWords {
         let refuse = |why: String| {
             let hint = "as in 0xb8/0xfc, or dscp ef; the lower two bits are ECN, which rules do \
                 not read";
-            words.invalid(format!("{key} '{}': {why}", shown(word))).with_hint(hint)
+            words.invalid(format!("{key} '{}': {why}", words.shown(word))).with_hint(hint)
         };
         let octet = |word: &str| {
             let number = number(word).and_then(|number| u8::try_from(number).ok());
@@ -218,7 +218,7 @@ fn take_addresses(
         // A prefix first: it may be a short one, as in 10/8.
         word => Some(prefix(word).map(IpRange::from).or_else(|_| word.parse()).map_err(|why| {
             words
-                .invalid(format!("{key} '{}': {why}", shown(word)))
+                .invalid(format!("{key} '{}': {why}", words.shown(word)))
                 .with_hint("an address, a prefix, or a range as in 192.0.2.1-192.0.2.9")
         })?),
     });
@@ -235,9 +235,8 @@ fn take_text<T: FromStr<Err: Display>>(
     words.next();
     words.once(key, into)?;
     let word = words.need(what)?;
-    *into =
-        Some(word.parse().map_err(|why| {
-            words.invalid(format!("{key} '{}': {why}", shown(word))).with_hint(hint)
-        })?);
+    *into = Some(word.parse().map_err(|why| {
+        words.invalid(format!("{key} '{}': {why}", words.shown(word))).with_hint(hint)
+    })?);
     Ok(())
 }

@@ -8,7 +8,7 @@ use api::{
 };
 use types::{SaFlag, SaMode};
 
-use super::words::{Words, main_unless_said, shown};
+use super::words::{Words, main_unless_said};
 use super::xfrm_selector::SelectorWords;
 
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ const COMMANDS: &[(&str, Command)] = &[
 pub(super) const ID_WORDS: &[&str] = &["src", "dst", "proto", "spi", "vrf"];
 
 /// What else there is to say of an SA.
-const SPEC_WORDS: &[&str] = &[
+pub(super) const SPEC_WORDS: &[&str] = &[
     "mode",
     "reqid",
     "if_id",
@@ -82,7 +82,6 @@ const LATER: &[&str] = &[
 pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
     let command = words.command(COMMANDS, Some(Command::List))?;
     words.end_of_command();
-    words.expect_keys();
     let request = match command {
         Command::Add => Request::StateAdd(spec(words)?),
         Command::Update => Request::StateUpdate(spec(words)?),
@@ -149,7 +148,7 @@ impl Id {
                     }
                     other => {
                         return Err(words
-                            .invalid(format!("proto '{}'", shown(other)))
+                            .invalid(format!("proto '{}'", words.shown(other)))
                             .with_hint("proto esp"));
                     }
                 }
@@ -168,7 +167,9 @@ pub(super) fn mode(words: &mut Words<'_>) -> Result<SaMode, Refusal> {
         other @ ("transport" | "beet" | "ro" | "in_trigger" | "iptfs") => Err(words
             .unsupported(format!("mode {other} is not supported yet"))
             .with_hint("mode tunnel: hitpath protects in tunnel mode")),
-        other => Err(words.invalid(format!("mode '{}'", shown(other))).with_hint("mode tunnel")),
+        other => {
+            Err(words.invalid(format!("mode '{}'", words.shown(other))).with_hint("mode tunnel"))
+        }
     }
 }
 

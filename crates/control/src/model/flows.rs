@@ -317,7 +317,7 @@ fn refuse(
         None if changes.changes.len() > 1 => format!("flow {}: ", at + 1),
         None => String::new(),
     };
-    Refusal::new(code, format!("{place}{why}"))
+    Refusal::new(code, format!("{place}{}", api::without_keys(&why.to_string())))
 }
 
 const fn code(why: &pipeline::Refused) -> RefusalCode {
@@ -347,8 +347,9 @@ pub(super) fn flows(
     now: Time,
 ) -> Result<Vec<FlowView>, Refusal> {
     let names = KnownNames(desired);
-    let criteria: Criteria = parse_criteria(&filter.flow, &names)
-        .map_err(|wrong| Refusal::new(RefusalCode::Invalid, wrong.to_string()))?;
+    let criteria: Criteria = parse_criteria(&filter.flow, &names).map_err(|wrong| {
+        Refusal::new(RefusalCode::Invalid, api::without_keys(&wrong.to_string()))
+    })?;
     let entries = tables.pipeline().sorted();
     let meant = entries.into_iter().filter(|entry| criteria.includes(&entry.flow));
     Ok(meant.map(|entry| view(tables, desired, entry, now)).collect())

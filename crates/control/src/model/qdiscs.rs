@@ -87,7 +87,7 @@ impl Desired {
             return Ok(Device::Vrf(name.to_owned()));
         }
         let known = self.ports.keys().chain(self.vrfs.keys()).map(String::as_str);
-        let message = format!("there is no port or VRF '{}'", name.escape_debug());
+        let message = format!("there is no port or VRF '{}'", api::shown(name));
         let refusal = Refusal::new(RefusalCode::NotFound, message);
         Err(match crate::config::nearest(name, known) {
             Some(near) => refusal.with_hint(format!("did you mean {near}?")),

@@ -41,10 +41,8 @@ pub(super) fn no_port<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> R
 }
 
 pub(super) fn missing<'n>(what: &str, name: &str, known: impl Iterator<Item = &'n str>) -> Refusal {
-    let refusal = Refusal::new(
-        RefusalCode::NotFound,
-        format!("there is no {what} '{}'", name.escape_debug()),
-    );
+    let refusal =
+        Refusal::new(RefusalCode::NotFound, format!("there is no {what} '{}'", api::shown(name)));
     match crate::config::nearest(name, known) {
         Some(near) => refusal.with_hint(format!("did you mean {near}?")),
         None => refusal,

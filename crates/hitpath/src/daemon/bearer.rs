@@ -55,18 +55,9 @@ impl Token {
     /// # Errors
     /// The file cannot be read, or has no token.
     pub(super) fn read(file: &Path, config: &Path, section: &str) -> anyhow::Result<Self> {
-        let file = config.parent().map_or_else(|| file.to_owned(), |folder| folder.join(file));
+        let file = gateway::beside(config, file);
         let text = gateway::read_secret(&file)?;
-        let line = text.strip_suffix('\n').unwrap_or(&text);
-        if !LENGTHS.contains(&line.len()) || !line.bytes().all(|byte| byte.is_ascii_graphic()) {
-            bail!(
-                "{}: token-file in [{section}] has one line of {} to {} printable characters \
-                without spaces, as `openssl rand -hex 32` makes it",
-                file.display(),
-                LENGTHS.start(),
-                LENGTHS.end()
-            );
-        }
+        let Some(line) = line(&text) else { bail!(wrong(&file, section)) };
         Ok(Self(Arc::new(Zeroizing::new(line.to_owned()))))
     }
 
@@ -79,6 +70,25 @@ impl Token {
                 && bool::from(word.trim().as_bytes().ct_eq(self.0.as_bytes()))
         })
     }
+}
+
+/// The token in the text of a file, if it has one.
+pub(crate) fn line(text: &str) -> Option<&str> {
+    let line = text.strip_suffix('\n').unwrap_or(text);
+    let is_token =
+        LENGTHS.contains(&line.len()) && line.bytes().all(|byte| byte.is_ascii_graphic());
+    is_token.then_some(line)
+}
+
+/// What is said of a file that has none.
+pub(crate) fn wrong(file: &Path, section: &str) -> String {
+    format!(
+        "{}: token-file in [{section}] has one line of {} to {} printable characters without \
+        spaces, as `openssl rand -hex 32` makes it",
+        file.display(),
+        LENGTHS.start(),
+        LENGTHS.end()
+    )
 }
 
 /// Who is let through at a TCP address, and what becomes of those who are not.

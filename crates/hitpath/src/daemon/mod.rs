@@ -8,7 +8,7 @@
 
 mod asking;
 pub(crate) mod audit;
-mod bearer;
+pub(crate) mod bearer;
 mod compiler;
 mod connection_events;
 mod connections;

@@ -525,7 +525,10 @@ const fn is_list(request: &Request) -> bool {
 }
 
 pub(super) fn not_understood(error: &serde_json::Error) -> Refusal {
-    Refusal::new(RefusalCode::Invalid, format!("the request cannot be understood: {error}"))
+    // It quotes what stands in the wrong place, which may be a key.
+    let why = error.to_string();
+    let why = api::without_keys(&why);
+    Refusal::new(RefusalCode::Invalid, format!("the request cannot be understood: {why}"))
 }
 
 async fn elsewhere() -> Response {

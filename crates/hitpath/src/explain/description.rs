@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use api::shown;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use wire::{
@@ -84,7 +85,7 @@ impl Description {
         let arrow = next("`>`")?;
         if arrow != ">" {
             return Err(DescriptionError::new(
-                format!("`{arrow}` stands where `>` should"),
+                format!("`{}` stands where `>` should", shown(arrow)),
                 "say `SRC > DST`",
             ));
         }
@@ -129,14 +130,17 @@ impl Description {
                 "tcp-flags" => {
                     let word = value("TCP flags")?;
                     fields.tcp_flags = Some(word.parse().map_err(|why: TcpFlagsError| {
-                        DescriptionError::new(format!("`{word}` is no TCP flags"), why.to_string())
+                        DescriptionError::new(
+                            format!("`{}` is no TCP flags", shown(&word)),
+                            why.to_string(),
+                        )
                     })?);
                 }
                 "dscp" => {
                     let word = value("a DSCP")?;
                     fields.dscp = word.parse().map_err(|_| {
                         DescriptionError::new(
-                            format!("`{word}` is not a DSCP"),
+                            format!("`{}` is not a DSCP", shown(&word)),
                             "it is cs0 to cs7, af11 to af43, ef, va, le, or a number from 0 to 63",
                         )
                     })?;
@@ -161,7 +165,7 @@ impl Description {
                         "later" => FragmentClass::Later,
                         other => {
                             return Err(DescriptionError::new(
-                                format!("`fragment {other}` is not known"),
+                                format!("`fragment {}` is not known", shown(other)),
                                 "say `fragment first` or `fragment later`",
                             ));
                         }
@@ -169,7 +173,7 @@ impl Description {
                 }
                 other => {
                     return Err(DescriptionError::new(
-                        format!("`{other}` is not known here"),
+                        format!("`{}` is not known here", shown(other)),
                         "known are `in`, `type`, `code`, `id`, `spi`, `tcp-flags`, `dscp`, `ttl`, \
                         `fragment`, `size`, `df` and `about`",
                     ));
@@ -340,7 +344,7 @@ fn parse_protocol(word: &str, addresses: &Addresses) -> Result<Protocol, Descrip
             Ok(number) => Protocol(number),
             Err(_) => {
                 return Err(DescriptionError::new(
-                    format!("`{other}` is not a protocol"),
+                    format!("`{}` is not a protocol", shown(other)),
                     "say tcp, udp, icmp, esp, ah, sctp, dccp, udplite, or a number up to 255",
                 ));
             }
@@ -353,7 +357,7 @@ fn parse_protocol(word: &str, addresses: &Addresses) -> Result<Protocol, Descrip
 fn endpoint(word: &str) -> Result<(IpAddr, Option<u16>), DescriptionError> {
     let wrong = || {
         DescriptionError::new(
-            format!("`{word}` is not an address"),
+            format!("`{}` is not an address", shown(word)),
             "say `192.0.2.1`, `192.0.2.1:53`, `2001:db8::1` or `[2001:db8::1]:53`",
         )
     };
@@ -382,7 +386,7 @@ fn number(what: &str, word: &str, limit: u32) -> Result<u32, DescriptionError> {
     };
     value.ok().filter(|&value| value <= limit).ok_or_else(|| {
         DescriptionError::new(
-            format!("`{word}` is not a {what}"),
+            format!("`{}` is not a {what}", shown(word)),
             format!("it is a number from 0 to {limit}"),
         )
     })

@@ -148,7 +148,8 @@ fn no_port(name: &str, tables: &Tables) -> Refusal {
     } else {
         format!("there are: {}", names.join(", "))
     };
-    Refusal::new(RefusalCode::NotFound, format!("no port is called `{name}`")).with_hint(known)
+    Refusal::new(RefusalCode::NotFound, format!("no port is called `{}`", api::shown(name)))
+        .with_hint(known)
 }
 
 /// An SA that decrypts: both directions of a tunnel may have one reqid, and the one that decrypts

@@ -24,6 +24,8 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
+use crate::daemon::bearer;
+
 pub(crate) use caches::settings as cache_settings;
 pub(crate) use counted::Counted;
 #[cfg(test)]
@@ -63,7 +65,16 @@ pub(crate) fn load(file: &Path) -> Result<Config, ConfigError> {
 /// # Errors
 /// As [`load`].
 pub(crate) fn check(file: &Path) -> Result<Config, ConfigError> {
-    load_by(control::config::check, file).map(|(config, _)| config)
+    let check_token = |token: &Path, section: &str| {
+        let token = beside(file, token);
+        let text = read_secret(&token).map_err(|error| error.to_string())?;
+        let is_right = bearer::line(&text).is_some();
+        is_right.then_some(()).ok_or_else(|| bearer::wrong(&token, section))
+    };
+    let check = |name: &str, text: &str, read_keys: ReadKeys<'_>| {
+        control::config::check(name, text, read_keys, &check_token)
+    };
+    load_by(check, file).map(|(config, _)| config)
 }
 
 /// As [`load`], with a digest of what was read.
@@ -86,13 +97,15 @@ fn load_by(
     };
     let digest = RefCell::new(Sha256::new_with_prefix(&bytes));
     let read_keys = |path: &Path| {
-        // Beside the file, unless it says where.
-        let path = file.parent().map_or_else(|| path.to_owned(), |folder| folder.join(path));
+        let path = beside(file, path);
         let keys = read(&path).map_err(|error| error.to_string())?;
         digest.borrow_mut().update(&keys);
         warn_of_readers(&path);
-        keys_of(&keys).ok_or_else(|| {
-            format!("{}: each line is a key in hexadecimal, with 0x in front", path.display())
+        keys_of(&keys).map_err(|line| {
+            format!(
+                "{}:{line}: each line is a key in hexadecimal, with 0x in front",
+                path.display()
+            )
         })
     };
     let mut config = load(&name, text, &read_keys).map_err(ConfigError::Wrong)?;
@@ -102,8 +115,22 @@ fn load_by(
     Ok((config, format!("sha256:{hex}")))
 }
 
-fn keys_of(bytes: &[u8]) -> Option<Vec<Key>> {
-    str::from_utf8(bytes).ok()?.lines().map(|line| line.trim().parse().ok()).collect()
+/// The keys of a file, or the number of the first line that is none.
+fn keys_of(bytes: &[u8]) -> Result<Vec<Key>, usize> {
+    let mut lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+    if lines.last().is_some_and(|line| line.is_empty()) {
+        lines.pop();
+    }
+    let key = |(at, line): (usize, &&[u8])| {
+        let key = str::from_utf8(line).ok().and_then(|line| line.trim().parse().ok());
+        key.ok_or(at + 1)
+    };
+    lines.iter().enumerate().map(key).collect()
+}
+
+/// Where a file is that the configuration `file` names: beside it, unless it says where.
+pub(crate) fn beside(file: &Path, path: &Path) -> PathBuf {
+    file.parent().map_or_else(|| path.to_owned(), |folder| folder.join(path))
 }
 
 fn warn_of_readers(path: &Path) {

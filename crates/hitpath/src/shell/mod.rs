@@ -22,7 +22,7 @@ use signal_hook::consts::{SIGINT, SIGQUIT};
 use crate::cli::{Cli, Global};
 use crate::client;
 use crate::exit::{Unreachable, Usage};
-use crate::ip_options;
+use crate::{ip_options, usage};
 use editor::Words;
 use runtime::exit::Exit;
 use runtime::output;
@@ -145,7 +145,7 @@ fn here(words: &[&str], global: &Global) -> anyhow::Result<()> {
             cli.global.inherit(global);
             cli.command.run(&cli.global)?;
         }
-        Err(error) => error.print()?,
+        Err(error) => _ = usage::tell(error, global.json)?,
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! `hitpath check`: is this configuration right?
 
+mod places;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,7 +32,8 @@ use runtime::output;
 ///
 /// With --live it looks at this machine too: whether the kernel handles the packets of the ports'
 /// interfaces besides the gateway, by which commands that ends, and what programs would lose by
-/// `hitpath run --own-interfaces`. Exits with 1 if the kernel does, or an interface or a processor
+/// `hitpath run --own-interfaces`; and whether the addresses, sockets and files that the daemon needs
+/// can be had. Exits with 1 if one cannot, the kernel handles packets, or an interface or a processor
 /// is missing.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -54,12 +57,12 @@ impl Check {
         let (mut machine, mut running) = (Vec::new(), Vec::new());
         for file in &self.files {
             let result = gateway::check(file);
+            let is_running = result.as_ref().is_ok_and(|config| is_running(file, config, global));
             if let Ok(config) = &result
                 && self.live
             {
-                machine.push(Machine::look(file, config)?);
+                machine.push(Machine::look(file, config, is_running)?);
             }
-            let is_running = result.as_ref().is_ok_and(|config| is_running(file, config, global));
             if is_running {
                 running.push(file.clone());
             }
@@ -143,6 +146,8 @@ struct Machine {
     missing: Vec<String>,
     /// What is wrong with the processors that workers are to run on.
     processors: Option<String>,
+    /// Addresses, sockets and files that cannot be had.
+    places: Vec<String>,
     /// Interfaces whose packets the kernel handles too.
     kernel: Vec<Seen>,
     /// What `run --own-interfaces` would end.
@@ -150,7 +155,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn look(file: &Path, config: &Config) -> anyhow::Result<Self> {
+    fn look(file: &Path, config: &Config, is_running: bool) -> anyhow::Result<Self> {
         let missing = seen::missing(&config.ports)?
             .into_iter()
             .map(|(port, interface)| format!("port {port}: there is no interface {interface}"));
@@ -158,17 +163,22 @@ impl Machine {
             file: file.to_owned(),
             missing: missing.collect(),
             processors: wrong_processors(&config.gateway),
+            places: places::wrong(&config.gateway, is_running),
             kernel: seen::look(&config.ports)?,
             losses: own::losses(&config.ports)?,
         })
     }
 
     fn is_ready(&self) -> bool {
-        self.missing.is_empty() && self.processors.is_none() && self.kernel.is_empty()
+        self.missing.is_empty()
+            && self.processors.is_none()
+            && self.places.is_empty()
+            && self.kernel.is_empty()
     }
 
     fn print(&self) -> anyhow::Result<()> {
-        self.missing.iter().chain(&self.processors).try_for_each(|line| output::line(line))?;
+        let mut all = self.missing.iter().chain(&self.processors).chain(&self.places);
+        all.try_for_each(|line| output::line(line))?;
         self.kernel.iter().try_for_each(|seen| output::line(&seen.describe()))?;
         let told = |loss| output::line(&format!("`hitpath run --own-interfaces` ends {loss}"));
         self.losses.iter().try_for_each(told)

@@ -216,7 +216,7 @@ impl Conntrack {
                 bail!(Usage(format!("the table `{other}` is not supported; conntrack or expect")));
             }
             Some(other) => {
-                let other = other.escape_debug();
+                let other = api::shown(other);
                 bail!(Usage(format!("there is no table `{other}`; conntrack or expect")));
             }
         }
@@ -321,7 +321,7 @@ impl Conntrack {
                 "labels" => shown.labels = true,
                 "json" => as_json = true,
                 other => {
-                    let other = other.escape_debug();
+                    let other = api::shown(other);
                     return Err(Usage(format!(
                         "-o {other} is not supported; extended, id, timestamp, ktimestamp, labels, \
                         json"
@@ -341,7 +341,7 @@ impl Conntrack {
                 "UPDATE" | "UPDATES" => kinds.push(ConnectionChangeKind::Update),
                 "DESTROY" => kinds.push(ConnectionChangeKind::Destroy),
                 _ => {
-                    let word = word.escape_debug();
+                    let word = api::shown(word);
                     return Err(Usage(format!("there is no event {word}; NEW,UPDATES,DESTROY")));
                 }
             }
@@ -531,7 +531,7 @@ impl FilterWords {
                     return Err(Usage(format!(
                         "there is no status {}; EXPECTED, SEEN_REPLY, ASSURED, SRC_NAT, DST_NAT, \
                         UNREPLIED",
-                        word.escape_debug()
+                        api::shown(word)
                     )));
                 }
             }
@@ -541,7 +541,7 @@ impl FilterWords {
             Some("ipv4" | "inet") => Some(api::Family::V4),
             Some("ipv6" | "inet6") => Some(api::Family::V6),
             Some(other) => {
-                let other = other.escape_debug();
+                let other = api::shown(other);
                 return Err(Usage(format!("there is no family {other}; ipv4 or ipv6")));
             }
         };

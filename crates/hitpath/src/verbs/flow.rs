@@ -100,7 +100,10 @@ impl Flow {
         let path = if is_long { api::BATCH_PATH } else { api::PATH };
         let path = client::path(path, !self.no_sync);
         let reply = client::ask_in_parts(global.socket(), &path, &[&body]);
-        let reply = reply.map_err(|error| with_flow(error, &request))?;
+        let reply = reply.map_err(|error| match global.json {
+            true => error,
+            false => with_flow(error, &request),
+        })?;
         let statistics = command.starts_with("dump");
         let options = Options { statistics, ..Options::default() };
         view::print_with(&request, &reply, global.json, options)?;
@@ -119,7 +122,11 @@ fn with_flow(error: anyhow::Error, request: &Request) -> anyhow::Error {
         let (_, rest) = refusal.message.split_once("column ")?;
         rest.split(':').next()?.parse::<usize>().ok()
     });
-    if let Some(column) = column.filter(|_| flow.len() < 200 && flow.is_ascii()) {
+    // Otherwise the mark would stand elsewhere, or below a key.
+    let is_as_shown = flow.len() < 200
+        && flow.bytes().all(|it| it.is_ascii() && !it.is_ascii_control())
+        && api::without_keys(flow) == flow.as_str();
+    if let Some(column) = column.filter(|_| is_as_shown) {
         output::say(flow);
         output::say(&format!("{:>column$}", "^"));
     }

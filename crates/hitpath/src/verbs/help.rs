@@ -6,6 +6,7 @@ use crate::cli::{Cli, Global};
 use crate::complete;
 use crate::exit::Usage;
 use crate::ip_options;
+use crate::usage;
 use runtime::exit::Exit;
 use runtime::output;
 
@@ -45,7 +46,7 @@ impl Help {
             // clap says what is nearest.
             let line = ["hitpath".to_owned()].into_iter().chain(self.words.iter().cloned());
             if let Err(error) = <Cli as clap::Parser>::try_parse_from(line) {
-                error.print()?;
+                usage::tell(error, global.json)?;
             }
             return Ok(Exit::Usage);
         }
@@ -55,7 +56,7 @@ impl Help {
 
     /// What may come behind the words, and the examples that begin with them.
     fn words_of(&self, verb: &Command, global: &Global) -> anyhow::Result<String> {
-        let line = self.words.join(" ");
+        let line = control::grammar::without_keys(&self.words).join(" ");
         let completion = complete::complete(&self.words, "", global.socket());
         let is_empty = completion.candidates.is_empty() && completion.hint.is_none();
         if is_empty && !completion.files {
@@ -68,9 +69,7 @@ impl Help {
                 return Err(Usage(refusal.to_string()).into());
             }
             return Err(Usage(format!(
-                "there is nothing to say of '{}'; `hitpath help {name}` \
-                explains the verb",
-                line.escape_debug()
+                "there is nothing to say of '{line}'; `hitpath help {name}` explains the verb"
             ))
             .into());
         }

@@ -164,7 +164,7 @@ fn wanted(object: &str, words: &[&str], family: Option<Family>) -> Result<Wanted
         {
             wanted.spec.objects.extend(*objects);
         } else {
-            let shown = word.escape_debug();
+            let shown = api::shown(word);
             let other = others.iter().find(|(name, _)| !word.is_empty() && name.starts_with(word));
             return Err(Usage(match other {
                 Some((name, why)) => format!("monitor {name} is not supported: {why}"),

@@ -102,7 +102,7 @@ enum What {
 impl Show {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
         if let (Some(word), false) = (self.words.first(), matches!(self.what, What::Spd)) {
-            return Err(Usage(format!("'{}' is one word too many", word.escape_debug())).into());
+            return Err(Usage(format!("'{}' is one word too many", api::shown(word))).into());
         }
         if self.over.is_some() && !matches!(self.what, What::Cost) {
             return Err(Usage("--over is for `show cost`".to_owned()).into());
@@ -161,7 +161,7 @@ fn spd_filter(words: &[String]) -> Result<SpdFilter, Usage> {
             ("dir", Some(name)) if filter.direction.is_none() => {
                 let direction =
                     Direction::ALL.into_iter().find(|direction| direction.name() == name);
-                let wrong = || Usage(format!("dir '{}' (in, out or fwd)", name.escape_debug()));
+                let wrong = || Usage(format!("dir '{}' (in, out or fwd)", api::shown(name)));
                 filter.direction = Some(direction.ok_or_else(wrong)?);
             }
             ("vrf", None) => {
@@ -172,7 +172,7 @@ fn spd_filter(words: &[String]) -> Result<SpdFilter, Usage> {
             _ => {
                 let message = format!(
                     "'{}' is not expected here (vrf NAME, dir in|out|fwd)",
-                    word.escape_debug()
+                    api::shown(word)
                 );
                 return Err(Usage(message));
             }

@@ -112,7 +112,12 @@ pub(super) fn compile(filter: &str) -> anyhow::Result<Vec<(u16, u8, u8, u32)>> {
     if !printed.status.success() {
         let why = String::from_utf8_lossy(&printed.stderr);
         let why = why.lines().rfind(|line| line.starts_with("tcpdump: ")).unwrap_or("no reason");
-        return Err(Usage(format!("the filter `{filter}` is not understood: {why}")).into());
+        return Err(Usage(format!(
+            "the filter `{}` is not understood: {}",
+            api::shown(filter),
+            api::without_keys(why)
+        ))
+        .into());
     }
     let text = String::from_utf8_lossy(&printed.stdout);
     program(&text).with_context(|| format!("tcpdump printed something else than a program: {text}"))

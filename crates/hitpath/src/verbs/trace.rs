@@ -303,10 +303,15 @@ fn parse(words: &[&str]) -> Result<Asked, String> {
         ["add" | "a", rest @ ..] => rest,
         ["show" | "list"] => return Ok(Asked::Show),
         ["del" | "delete", id] => {
-            let wrong = |_| format!("`{id}` is no number of a trace; see `hitpath trace show`");
+            let wrong = |_| {
+                format!("`{}` is no number of a trace; see `hitpath trace show`", api::shown(id))
+            };
             return id.parse().map(Asked::Delete).map_err(wrong);
         }
-        other => return Err(format!("`trace {}` is not understood; say {right}", other.join(" "))),
+        other => {
+            let said = api::shown(&other.join(" "));
+            return Err(format!("`trace {said}` is not understood; say {right}"));
+        }
     };
     let mut add = Add::default();
     // In front of the filter or behind it.
@@ -338,7 +343,10 @@ impl Add {
         };
         let number = digits.parse().ok().filter(|number| (1..=most).contains(number));
         let Some(number) = number else {
-            return Err(format!("`{word} {value}` is not possible; it is 1 to {most}"));
+            return Err(format!(
+                "`{word} {}` is not possible; it is 1 to {most}",
+                api::shown(value)
+            ));
         };
         match place.replace(number) {
             None => Ok(()),

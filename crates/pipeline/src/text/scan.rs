@@ -229,8 +229,7 @@ pub(crate) fn table(text: &str) -> Result<'_, u8> {
 
 /// As much of a text as an error shows.
 pub(crate) fn short(text: &str) -> String {
-    match text.char_indices().nth(60) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.to_owned(),
-    }
+    let more = if text.chars().nth(60).is_some() { "..." } else { "" };
+    let start: String = text.chars().take(60).flat_map(char::escape_debug).collect();
+    start + more
 }

@@ -7,6 +7,7 @@
 mod events;
 mod limiter;
 mod note;
+mod pages;
 mod record;
 mod sink;
 
@@ -24,6 +25,7 @@ use control::AuditLog;
 use limiter::Limiter;
 use note::Carried;
 pub(crate) use note::{Note, Peer};
+use pages::{Page, Pages};
 pub(crate) use record::{Priority, Record};
 use sink::Sink;
 
@@ -59,6 +61,8 @@ struct Queue {
     /// Records that there was no room for, and that are not said yet.
     overflowed: u64,
     limiter: Limiter,
+    /// Changes of which more is to come.
+    pages: Pages,
     reopen: bool,
     stop: bool,
     has_ended: bool,
@@ -165,6 +169,9 @@ impl Audit {
     pub(crate) fn stop(&self) {
         let Some(shared) = &self.0 else { return };
         let mut queue = shared.queue();
+        while let Some(record) = queue.pages.give_up() {
+            queue.put(shared, Entry::One(record));
+        }
         queue.stop = true;
         shared.changed.notify_all();
         let end = Instant::now() + LAST_RECORDS;
@@ -193,6 +200,17 @@ impl Audit {
     fn put(&self, entry: Entry) {
         if let Some(shared) = &self.0 {
             shared.queue().put(shared, entry);
+            shared.changed.notify_one();
+        }
+    }
+
+    /// Writes a change that comes page by page, once its last one is there.
+    fn put_page(&self, page: Page) {
+        if let Some(shared) = &self.0 {
+            let mut queue = shared.queue();
+            if let Some(record) = queue.pages.take(page, Instant::now()) {
+                queue.put(shared, Entry::One(record));
+            }
             shared.changed.notify_one();
         }
     }
@@ -263,6 +281,9 @@ impl Writer {
             if let Some((class, count)) = queue.limiter.due(Instant::now()) {
                 queue.put(&shared, Entry::One(suppressed_record(class, count)));
             }
+            while let Some(record) = queue.pages.due(Instant::now()) {
+                queue.put(&shared, Entry::One(record));
+            }
             if std::mem::take(&mut queue.reopen) {
                 // A disk that hangs keeps nobody else waiting.
                 drop(queue);
@@ -273,11 +294,12 @@ impl Writer {
             if is_something {
                 break;
             }
-            let period = match self.unsaid > 0 || queue.limiter.is_limiting() {
-                true => RETRY,
-                // Nothing is due before somebody says so.
-                false => Duration::from_secs(3600),
-            };
+            let period =
+                match self.unsaid > 0 || queue.limiter.is_limiting() || !queue.pages.is_empty() {
+                    true => RETRY,
+                    // Nothing is due before somebody says so.
+                    false => Duration::from_secs(3600),
+                };
             let (again, timeout) =
                 shared.changed.wait_timeout(queue, period).unwrap_or_else(PoisonError::into_inner);
             queue = again;

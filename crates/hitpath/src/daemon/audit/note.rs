@@ -2,6 +2,7 @@
 
 use api::{BatchReport, OnRefusal, Refusal, RefusalCode, Reply, Request};
 
+use super::pages::Page;
 use super::record::{Priority, Record};
 use super::{Audit, Entry};
 
@@ -46,6 +47,8 @@ pub(super) struct Carried {
     /// Its commands, if they are many, and what each was refused for.
     commands: Vec<String>,
     on_refusal: Option<OnRefusal>,
+    /// Where its page begins, if it is made page by page.
+    from: Option<u32>,
     report: Option<BatchReport>,
     /// What a reload has changed.
     changes: Vec<String>,
@@ -75,10 +78,16 @@ impl Note {
             Request::Batch(batch) => Some(batch.on_refusal),
             _ => None,
         };
+        let from = match request {
+            Request::ConnectionDelete(query) => Some(query.from),
+            Request::ConnectionUpdate(change) => Some(change.from),
+            _ => None,
+        };
         let carried = Carried {
             head,
             commands: control::commands(request),
             on_refusal,
+            from,
             report: None,
             changes: Vec::new(),
             is_done: false,
@@ -97,6 +106,9 @@ impl Note {
     /// Writes what became of the request; `is_first` if no other one has the same outcome.
     pub(crate) fn finish(mut self, outcome: &Result<Reply, Refusal>, is_first: bool) {
         if let Some(carried) = self.carried.take() {
+            if let (Some(from), Ok(Reply::Connections(page))) = (carried.from, outcome) {
+                return self.audit.put_page(Page::new(carried.head, from, page));
+            }
             let carried = carried.finished(outcome, is_first);
             self.audit.put(Entry::Carried(Box::new(carried)));
         }
@@ -133,9 +145,6 @@ impl Carried {
                 }
             }
             Ok(Reply::Count(count)) => head = head.with("count", *count),
-            Ok(Reply::Connections(page)) => {
-                head = head.with("count", page.connections.len() as u64);
-            }
             Ok(Reply::States(states)) => head = head.with("count", states.len() as u64),
             Ok(Reply::FlowsChanged(report)) => {
                 head = head
@@ -272,6 +281,7 @@ mod tests {
                 .with("uid", 7u32)
                 .with("command", control::command(request)),
             commands: control::commands(request),
+            from: None,
             on_refusal: match request {
                 Request::Batch(batch) => Some(batch.on_refusal),
                 _ => None,

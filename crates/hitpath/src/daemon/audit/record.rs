@@ -30,7 +30,7 @@ pub(crate) enum Value {
 }
 
 /// What happened: one line.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(super) time: SystemTime,
     pub(super) priority: Priority,

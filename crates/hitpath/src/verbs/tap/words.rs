@@ -124,12 +124,17 @@ pub(super) fn parse(words: &[String]) -> Result<Tap, String> {
     match words.as_slice() {
         ["add" | "a", rest @ ..] => add(rest).map(Tap::Add),
         ["del" | "delete" | "d", id] => {
-            let id = id.parse().map_err(|_| format!("`{id}` is no tap; see `hitpath tap show`"))?;
+            let id = id
+                .parse()
+                .map_err(|_| format!("`{}` is no tap; see `hitpath tap show`", api::shown(id)))?;
             Ok(Tap::Delete(id))
         }
         ["del" | "delete" | "d", ..] => Err("say `tap del ID`; see `hitpath tap show`".to_owned()),
         ["show" | "list" | "s"] => Ok(Tap::Show),
-        other => Err(format!("`tap {}` is not understood; say {COMMANDS}", other.join(" "))),
+        other => {
+            let said = api::shown(&other.join(" "));
+            Err(format!("`tap {said}` is not understood; say {COMMANDS}"))
+        }
     }
 }
 
@@ -140,7 +145,10 @@ fn add(words: &[&str]) -> Result<Add, String> {
         (Some("vrf"), Some(name)) => TapTarget::Vrf(name.to_owned()),
         (Some("port" | "dev"), Some(name)) => TapTarget::Port(name.to_owned()),
         (Some("vrf" | "port" | "dev"), None) => return Err(missing("a name")),
-        (Some(other), _) => return Err(format!("`{other}` stands where `vrf` or `port` should")),
+        (Some(other), _) => {
+            let other = api::shown(other);
+            return Err(format!("`{other}` stands where `vrf` or `port` should"));
+        }
         (None, _) => return Err(missing("`vrf` or `port`")),
     };
     let mut points = Vec::new();
@@ -190,9 +198,9 @@ fn number(what: &str, word: &str, least: u64, most: u64) -> Result<u64, String> 
         _ => (word, 0),
     };
     let number = digits.parse().ok().and_then(|number: u64| number.checked_mul(1 << shift));
-    number
-        .filter(|number| (least..=most).contains(number))
-        .ok_or_else(|| format!("`{what} {word}` is not possible; it is {least} to {most}"))
+    number.filter(|number| (least..=most).contains(number)).ok_or_else(|| {
+        format!("`{what} {}` is not possible; it is {least} to {most}", api::shown(word))
+    })
 }
 
 #[cfg(test)]
