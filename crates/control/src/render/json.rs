@@ -5,8 +5,8 @@
 use std::net::IpAddr;
 
 use api::{
-    AddressView, AlgorithmView, LinkView, MAIN_VRF, MemberView, NeighbourView, PolicyAction,
-    PolicyView, Reply, Request, RouteView, StateView, Template,
+    AddressView, AlgorithmView, LinkView, MAIN_VRF, MemberView, MonitorView, NeighbourView,
+    PolicyAction, PolicyView, Reply, Request, RouteFilter, RouteView, StateView, Template,
 };
 use serde_json::{Map, Value};
 use types::{RouteKind, RouteProtocol};
@@ -38,7 +38,32 @@ pub fn json(
         Reply::Addresses(views) => addresses(request, views, links),
         Reply::States(views) => all(views.iter().map(state).collect()),
         Reply::Policies(views) => all(views.iter().map(policy).collect()),
+        Reply::Count(count) => Ok(serde_json::json!({ "count": count })),
         _ => plain(reply),
+    }
+}
+
+/// What has changed, with the members that [`json`] has of it. An address has its port as `dev`.
+///
+/// # Errors
+/// As [`json`].
+pub fn json_of_change(view: &MonitorView) -> serde_json::Result<Value> {
+    match view {
+        MonitorView::Link(view) => serde_json::to_value(view),
+        MonitorView::Address(view) => {
+            let mut object = address(view)?;
+            if let Some(object) = object.as_object_mut() {
+                object.insert("dev".to_owned(), view.port.clone().into());
+            }
+            Ok(object)
+        }
+        MonitorView::Route(view) => {
+            route(&Request::RouteList(RouteFilter::default()), view, Options::default())
+        }
+        MonitorView::Neighbour(view) => neighbour(view),
+        MonitorView::Rule(view) => serde_json::to_value(view),
+        MonitorView::State(view) => state(view),
+        MonitorView::Policy(view) => policy(view),
     }
 }
 
@@ -305,7 +330,7 @@ fn policy(view: &PolicyView) -> serde_json::Result<Value> {
         object.put("vrf", spec.vrf.clone());
     }
     object.put("does", spec.action.name());
-    object.put("position", view.position);
+    object.some("position", (view.position != 0).then_some(view.position));
     object.put("origin", serde_json::to_value(view.origin)?);
     object.put("packets", view.traffic.packets);
     object.put("bytes", view.traffic.bytes);

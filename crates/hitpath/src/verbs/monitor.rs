@@ -215,7 +215,11 @@ fn follow(global: &Global, wanted: &Wanted, timestamp: bool) -> anyhow::Result<E
                     known_lost = lost;
                 }
             }
-            event if global.json => output::line(&serde_json::to_string(&event)?)?,
+            MonitorEvent::Change { ref view, .. } if global.json => {
+                let mut object = serde_json::to_value(&event)?;
+                object["is"] = render::json_of_change(view)?;
+                output::line(&object.to_string())?;
+            }
             MonitorEvent::Change { time, deleted, changed, view } => {
                 let mut text = String::new();
                 if timestamp {
