@@ -23,7 +23,9 @@ use wire::{
 use crate::batch::{AS_QUOTED, Arrival, Known};
 use crate::connection::Change;
 use crate::decide::trace::{Step, Trace};
-use crate::decide::{FrameEnd, Locality, LookedUp, Made, Seen, decide_by, has_broadcast, source_of_error};
+use crate::decide::{
+    FrameEnd, Locality, LookedUp, Made, Seen, decide_by, has_broadcast, source_of_error,
+};
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::encapsulation::{Inner, inner_limit, outer_length};
 use crate::host::errors::{self, IcmpError};
