@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
-use crate::{ip_options, verbs};
+use crate::{ip_options, suggest, verbs};
 use runtime::exit::Exit;
 use runtime::log::LogWriter;
 
@@ -182,7 +182,7 @@ impl Cli {
         if let Some(arguments) = verbs::bench::arguments(&words) {
             return Self { global: Global::default(), command: Command::Bench(arguments) };
         }
-        Self::try_parse_from(&words).unwrap_or_else(|error| {
+        suggest::read(&words).unwrap_or_else(|error| {
             // Without a verb, somebody at a terminal wants to talk.
             if error.kind() == ErrorKind::MissingSubcommand
                 || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
