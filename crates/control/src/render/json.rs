@@ -35,7 +35,11 @@ pub fn json(
             all(views.iter().map(|view| route(request, view, options)).collect())
         }
         Reply::Neighbours(views) => all(views.iter().map(neighbour).collect()),
-        Reply::Addresses(views) => addresses(request, views, links),
+        Reply::Addresses(views) => addresses(request, views, links, options),
+        Reply::Links(views) if options.brief => {
+            let brief = |view| Ok(Value::Object(in_brief(view, &["address", "flags"])?));
+            all(views.iter().map(brief).collect())
+        }
         Reply::States(views) => all(views.iter().map(state).collect()),
         Reply::Policies(views) => all(views.iter().map(policy).collect()),
         Reply::Count(count) => Ok(serde_json::json!({ "count": count })),
@@ -219,14 +223,34 @@ fn neighbour(view: &NeighbourView) -> serde_json::Result<Value> {
     object.done()
 }
 
+/// What `-br` has of a link, with these members besides.
+fn in_brief(link: &LinkView, more: &[&str]) -> serde_json::Result<Map<String, Value>> {
+    let Value::Object(mut object) = serde_json::to_value(link)? else { return Ok(Map::new()) };
+    object.retain(|name, _| {
+        ["link", "ifname", "operstate"].contains(&name.as_str()) || more.contains(&name.as_str())
+    });
+    Ok(object)
+}
+
 /// Links with their addresses.
 fn addresses(
     request: &Request,
     views: &[AddressView],
     links: &[LinkView],
+    options: Options,
 ) -> serde_json::Result<Value> {
     let mut objects = Vec::new();
     for (link, own) in super::net::links_with_addresses(request, views, links) {
+        if options.brief {
+            let mut object = in_brief(link, &[])?;
+            let brief = |view: &AddressView| {
+                let (address, length) = (view.address.address(), view.address.length());
+                serde_json::json!({ "local": address, "prefixlen": length })
+            };
+            object.insert("addr_info".to_owned(), own.into_iter().map(brief).collect());
+            objects.push(Value::Object(object));
+            continue;
+        }
         let mut object = serde_json::to_value(link)?;
         let infos: serde_json::Result<Vec<_>> = own.into_iter().map(address).collect();
         if let Some(object) = object.as_object_mut() {
