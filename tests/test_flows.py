@@ -8,7 +8,7 @@ import time
 import pytest
 from harness import transfers
 from harness.config import Config, Port
-from harness.gateway import Gateway
+from harness.gateway import ROOT, Gateway
 from test_namespaces import LEFT, RIGHT, attach
 
 pytestmark = pytest.mark.namespaces
@@ -132,6 +132,43 @@ def test_the_published_firewall_word_for_word(topology, tmp_path):
         ), shown
         # Who attacks from outside makes no connection.
         assert not [c for c in connections(gateway) if c["original"]["source"] == "10.9.0.2"]
+
+
+PUBLISHED = re.compile(r"^ *hitpath flow add '([^']+)'$", re.M)
+"""How the help and the documentation show flows."""
+
+
+def test_the_flows_of_the_help_and_the_documentation(topology, tmp_path):
+    """Word for word, with no neighbour that is known: flows see ARP."""
+    topology.namespace("gw")
+    (inside, lan), (outside, wan) = attach(topology, "lan", LEFT), attach(topology, "wan", RIGHT)
+    with Gateway(topology["gw"], Config(ports=[lan, wan]), tmp_path) as gateway:
+        texts = gateway.run("flow", "--help").stdout, (ROOT / "docs" / "flows.md").read_text()
+        for text in texts:
+            flows = PUBLISHED.findall(text)
+            assert len(flows) >= 4 and flows == PUBLISHED.findall(texts[0])
+            gateway.run("flow", "del-all")
+            for flow in flows:
+                gateway.run("flow", "add", flow)
+            for host, port in ((inside, "lan"), (outside, "wan")):
+                host.ip("neigh", "flush", "all")
+                gateway.run("neigh", "flush", "dev", port)
+            inside.ping(RIGHT[4][1], count=2)
+            fails(outside, LEFT[4][1])
+        # Without the flow for ARP nothing passes, and explain knows.
+        gateway.run("flow", "del", "arp")
+        gateway.run("neigh", "flush", "dev", "wan")
+        packet = f"icmp {LEFT[4][1]} > {RIGHT[4][1]} type 8 code 0 in lan"
+        stages = {it["stage"]: it for it in json.loads(gateway.run("-j", "explain", packet, check=False).stdout)}
+        assert stages["wait"]["arp"] == "flow_drop" and stages["outcome"]["reason"] == "neighbour_unresolved"
+        said = gateway.run("explain", packet, check=False)
+        assert "flows of VRF main drop ARP (flow_drop)" in said.stdout and said.returncode == 1
+        assert said.stdout.splitlines()[-1].endswith("dropped (neighbour_unresolved)")
+        fails(inside, RIGHT[4][1])
+        end = time.monotonic() + 10
+        while "neighbour_unresolved" not in gateway.drops():
+            assert time.monotonic() < end, gateway.drops()
+            time.sleep(0.1)
 
 
 def test_connections_are_shown_changed_and_ended(hosts):

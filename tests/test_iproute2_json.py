@@ -192,6 +192,19 @@ def test_members_are_those_of_iproute2(pair):
             assert not unused, (kind, unused)
 
 
+def test_what_is_brief_has_the_members_of_iproute2(pair):
+    def is_ours(link):
+        return link["ifname"] in ("eth0", "eth1")
+
+    for theirs, ours in both(pair, ["ifname"], "-br", "addr", "show", wanted=is_ours):
+        infos = [side.pop("addr_info") for side in (theirs, ours)]
+        assert ours.keys() <= theirs.keys() and {"ifname", "operstate"} <= ours.keys()
+        assert all(info.keys() == {"local", "prefixlen"} for info in infos[1]) and infos[1]
+        assert [info for info in infos[0] if info in infos[1]] == infos[0]
+    for theirs, ours in both(pair, ["ifname"], "-br", "link", "show", wanted=is_ours):
+        assert ours.keys() <= theirs.keys() and ours.keys() == {"ifname", "operstate", "address", "flags"}
+
+
 def test_next_hops_of_a_route_are_those_of_iproute2(pair):
     ((theirs, ours),) = both(pair, ["dst"], "route", "show", "10.13.0.0/16")
     assert theirs["nexthops"] == ours["nexthops"]

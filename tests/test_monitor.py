@@ -184,7 +184,7 @@ def test_what_a_batch_takes_back_is_not_told(gateway, tmp_path):
         gateway.run("batch", file)
         follower.wait(r"10\.2\.0\.0/16")
         objects = [json.loads(line) for line in follower.text.splitlines()]
-    destinations = [it["is"]["destination"] for it in objects if not it.get("deleted")]
+    destinations = [it["is"]["dst"] for it in objects if not it.get("deleted")]
     assert destinations[-1] == "10.2.0.0/16" and set(destinations) <= {"10.99.0.0/16", "10.2.0.0/16"}
     assert {it["object"] for it in objects} == {"route"} and all(it["time"] > 1.7e18 for it in objects)
 
@@ -200,6 +200,61 @@ def test_reloads_families_labels_and_times(gateway):
         gateway.run("reload")
         follower.wait(r"\[ROUTE\]Deleted blackhole 2001:db8:7::/48")
         assert "10.7" not in follower.text
+
+
+def test_a_reload_tells_what_commands_would(gateway):
+    """Ports and policies that the file has otherwise now."""
+    policy = "[[policy]]\ndirection = \"out\"\naction = \"discard\"\nsource = \"10.1.0.0/16\"\nname = \"{}\"\n"
+    with Follower(gateway, "monitor", "all", "SA", "policy") as follower:
+        begun(follower, gateway, "route add blackhole 10.99.0.0/16", "route del 10.99.0.0/16", r"Deleted blackhole 10\.99")
+        text = gateway.config_path.read_text()
+        port = gateway.json("show", "ports")[0]["name"]
+        for name, more, pattern in (
+            ("p1", "", r"^\[POLICY\]src 10\.1\.0\.0/16"),
+            ("p2", "", r"^\[POLICY\]Updated src 10\.1\.0\.0/16[^\[]*p2"),
+            ("p2", "mtu = 1300\n", rf"^\[LINK\]\d+: {port}: .* mtu 1300 "),
+            ("p2", "mtu = 1300\nup = false\n", rf"^\[LINK\]\d+: {port}: .* state DOWN"),
+        ):
+            begin = text.index("name =", text.index("[[port]]"))
+            gateway.write(text[:begin] + more + text[begin:] + policy.format(name))
+            gateway.run("reload")
+            follower.wait(pattern)
+
+
+def test_objects_have_the_members_of_their_lists(gateway):
+    port = gateway.json("show", "ports")[0]["name"]
+    adds = (
+        f"route add 10.2.0.0/16 dev {port} metric 5",
+        f"addr add 203.0.113.1/24 dev {port}",
+        f"neigh add 203.0.113.9 lladdr 02:00:00:00:00:09 dev {port}",
+        "rule add from 10.0.0.0/8 lookup 10 priority 100",
+        "vrf add red",
+        SA,
+        "xfrm policy add src 10.1.0.0/16 dst 10.2.0.0/16 dir out",
+    )
+    with Follower(gateway, "-j", "monitor", "all", "SA", "policy") as follower:
+        begun(follower, gateway, "route add blackhole 10.99.0.0/16", "route del 10.99.0.0/16", r'"deleted":true')
+        for line in adds:
+            gateway.run(*line.split())
+        follower.wait(r'"object":"policy"')
+        told = {it["object"]: it["is"] for it in map(json.loads, follower.read().splitlines())}
+    addresses = next(it for it in gateway.json("addr", "show") if it["ifname"] == port)["addr_info"]
+    (address,) = [it | {"dev": port} for it in addresses if it["local"] == "203.0.113.1"]
+    assert told["address"] == address
+    (policy,) = [it for it in gateway.json("xfrm", "policy", "list") if it["src"] == "10.1.0.0/16"]
+    del policy["position"]
+    assert told["policy"] == policy
+    for kind, words, own in (
+        ("route", "route show", {"dst": "10.2.0.0/16"}),
+        ("neigh", "neigh show", {"dst": "203.0.113.9"}),
+        ("rule", "rule show", {"priority": 100}),
+        ("link", "link show", {"ifname": "red"}),
+        ("state", "xfrm state list", {"dst": "192.0.2.2"}),
+    ):
+        (listed,) = [it for it in gateway.json(*words.split()) if own.items() <= it.items()]
+        # How long it is there is told in a list alone.
+        listed.pop("age_seconds", None)
+        assert told[kind] == listed
 
 
 def test_a_slow_reader_is_told_what_it_lost_and_holds_nothing_up(gateway, tmp_path):

@@ -120,6 +120,19 @@ def test_wrong_words_are_refused(hosts):
     assert json.loads(gateway.run("qdisc", "show", "-j").stdout) == []
 
 
+def test_lists_are_filtered_as_by_tc(hosts):
+    *_, gateway = hosts
+    shape(gateway, "handle 10: fq_codel")
+
+    def shown(*words):
+        return [row["handle"] for row in gateway.json("qdisc", "show", *words)]
+
+    assert shown() == shown("dev", "right", "invisible") == ["1:", "10:"]
+    assert shown("root") == shown("dev", "right", "root") == ["1:"]
+    assert shown("dev", "right", "handle", "10:") == shown("parent", "1:") == ["10:"]
+    assert shown("ingress") == shown("dev", "left", "root") == shown("clsact") == []
+
+
 def test_what_waits_goes_with_the_cable(hosts, topology):
     left, right, gateway = hosts
     qdisc(gateway, "add dev right root tbf rate 80kbit burst 2kb limit 100kb")

@@ -82,6 +82,12 @@ def test_lines_are_carried_out_and_errors_end_nothing(gateway, tmp_path, words):
     assert '"name": "blue"' in shell.line("-j show vrfs")
     assert shell.line("   ").strip() == shell.line("# nothing").strip() == ""
     assert "Behind `hitpath route add` may come" in shell.line("help route add")
+    for line in ("help", "?"):
+        said = shell.line(line)
+        assert "Commands:" in said and "exit, quit, Ctrl-D" in said and "Ctrl-R" in said
+    assert "no pipes here" in shell.line("show ports | head -1")
+    assert "Ctrl-R" in shell.line("history")
+    assert "exit code is 0" in shell.line("exit 3")
     assert shell.leave() == 0
 
 

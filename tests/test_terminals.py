@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import resource
 import signal
 import struct
@@ -99,6 +100,16 @@ def test_the_screen_ends_at_a_signal_though_its_terminal_takes_nothing(gateway):
         process.send_signal(number)
         assert ended(process) == 0, number
         os.close(master)
+
+
+def test_a_list_ends_well_when_nobody_reads_on(gateway):
+    """As by `conntrack -L | head -n 1`: what is left is not an error."""
+    for words in (("conntrack", "-L"), ("-j", "conntrack", "-L"), ("show", "drops", "--all")):
+        process = start(gateway, words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process.stdout.close()
+        with process.stderr as said:
+            said = re.sub(r"(?m)^hitpath: \d+ flow entries have been shown\.\n", "", said.read())
+        assert (process.wait(10), said) == (0, ""), words
 
 
 def test_the_shell_ends_with_its_terminal(gateway):

@@ -198,6 +198,8 @@ pub struct PolicyView {
     /// Its number, unique while the gateway runs.
     pub index: u32,
     /// Its place among the policies of its direction, from 1: they are tried in this order.
+    /// Absent where a policy is told by itself.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub position: u32,
     /// As it was asked for, with all addresses said.
     #[serde(flatten)]

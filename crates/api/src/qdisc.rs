@@ -77,6 +77,18 @@ pub struct QdiscFilter {
     /// Those on one port or VRF.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dev: Option<String>,
+    /// Those to which packets come first.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub root: bool,
+    /// Those before routing, as tc's `ingress` and `clsact`: there are none.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub ingress: bool,
+    /// Those of this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handle: Option<QdiscHandle>,
+    /// Those that stand under this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<QdiscHandle>,
 }
 
 /// A queueing discipline as it is, with the members that tc's JSON has.

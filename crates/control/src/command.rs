@@ -154,7 +154,15 @@ fn without_family(request: &Request) -> String {
             word(&mut text, "handle", id.handle);
             text
         }
-        R::QdiscList(_) => "qdisc list".to_owned(),
+        R::QdiscList(filter) => {
+            let mut text = "qdisc list".to_owned();
+            word(&mut text, "dev", filter.dev.as_ref());
+            text.push_str(if filter.root { " root" } else { "" });
+            text.push_str(if filter.ingress { " ingress" } else { "" });
+            word(&mut text, "handle", filter.handle);
+            word(&mut text, "parent", filter.parent);
+            text
+        }
 
         R::VrfAdd(vrf) => {
             let mut text = format!("vrf add {}", vrf.name);

@@ -24,7 +24,7 @@ mod settings;
 mod wipe;
 
 pub use command::{command, commands};
-pub use config::{Config, Diagnostic, Diagnostics, ReadKeys, Written, load, load_with_keys};
+pub use config::{Config, Diagnostic, Diagnostics, ReadKeys, Written, load, load_with_keys, near};
 pub use conntrack_settings::ConntrackSettings;
 pub use describe::selector as selector_words;
 pub use model::{

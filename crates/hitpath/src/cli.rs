@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
-use crate::{ip_options, usage, verbs};
+use crate::{ip_options, suggest, usage, verbs};
 use runtime::exit::Exit;
 use runtime::log::LogWriter;
 
@@ -183,7 +183,7 @@ impl Cli {
         if let Some(arguments) = verbs::bench::arguments(&words) {
             return Self { global: Global::default(), command: Command::Bench(arguments) };
         }
-        Self::try_parse_from(&words).unwrap_or_else(|error| {
+        suggest::read(&words).unwrap_or_else(|error| {
             // Without a verb, somebody at a terminal wants to talk.
             if error.kind() == ErrorKind::MissingSubcommand
                 || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use api::Family;
-use clap::{Args, CommandFactory, ValueEnum};
+use clap::{Args, Command, CommandFactory, ValueEnum};
 use control::render::Options;
 
 use crate::cli::{Cli, refuses_colour};
@@ -139,6 +139,25 @@ pub(crate) fn is_json(word: &str) -> bool {
     matches!(option(word), Some(IpOption::Is(option)) if option == "--json")
 }
 
+const HUMAN: &str = "counters are exact, so leave it out; -h alone, and --help, print the help";
+
+/// Why an option of iproute2's is not here, if it is one of those.
+fn refused(word: &str) -> Option<&'static str> {
+    let is = |full: &str, least: usize| word.len() >= least && full.starts_with(word);
+    Some(match () {
+        () if is("-human-readable", 3) => HUMAN,
+        () if is("-iec", 2) => "counters are exact: leave it out",
+        () if is("-resolve", 2) => "addresses are not looked up: leave it out",
+        () if is("-Numeric", 2) => "protocols and scopes have their names: leave it out",
+        () if is("-all", 2) => "there are no network namespaces here: leave it out",
+        () if is("-loops", 2) => "what is flushed goes in one step: leave it and its number out",
+        () if is("-rcvbuf", 3) => "no netlink socket is read: leave it and its size out",
+        () if is("-force", 3) => "it is an option of batch: hitpath batch --force FILE",
+        () if matches!(word, "-0" | "-B" | "-M") => "the families are -4 and -6",
+        () => return None,
+    })
+}
+
 fn is_negative(word: &str) -> bool {
     word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|it: char| it.is_ascii_digit()))
 }
@@ -147,7 +166,12 @@ fn is_negative(word: &str) -> bool {
 fn takes_value(word: &OsString) -> bool {
     let is_family = |word: &str| word.len() >= 2 && "-family".starts_with(word);
     word.to_str().is_some_and(|word| {
-        word == "--socket" || is_family(word) || matches!(option(word), Some(IpOption::With(_)))
+        let is_number = word.len() >= 2 && "-loops".starts_with(word)
+            || word.len() >= 3 && "-rcvbuf".starts_with(word);
+        word == "--socket"
+            || is_family(word)
+            || is_number
+            || matches!(option(word), Some(IpOption::With(_)))
     })
 }
 
@@ -182,6 +206,12 @@ pub(crate) fn words(all: impl Iterator<Item = OsString>) -> Result<Vec<OsString>
         let into = if at < verb { &mut moved } else { &mut words };
         let next = all.get(at + 1).and_then(|next| next.to_str());
         at += 1;
+        // Behind the verb -h asks for help.
+        let is_human = at <= verb && word.len() >= 2 && "-human-readable".starts_with(word);
+        let why = if is_human { Some(HUMAN) } else { refused(word) };
+        if let Some(why) = why.filter(|_| !is_batch) {
+            return Err(format!("{} is not supported: {why}", word.escape_debug()));
+        }
         match (option(word), next) {
             _ if is_batch && word == "-force" => into.push("--force".into()),
             // Two dashes are clap's way to say the same.
@@ -254,10 +284,18 @@ fn written_out(word: &str) -> Result<Option<&'static str>, String> {
     }
 }
 
+/// The verb below `of` that a word names or, as one of iproute2's, abbreviates.
+pub(crate) fn find_verb<'c>(of: &'c Command, word: &str) -> Option<&'c Command> {
+    let meant = || of.find_subcommand(control::grammar::verb(word)?.ok()?);
+    of.find_subcommand(word).or_else(|| meant().filter(|_| of.get_name() == "hitpath"))
+}
+
 /// What to say instead of a verb that other programs have.
 fn of_others(word: &str) -> Option<&'static str> {
     const OTHERS: &[(&[&str], &str)] = &[
-        (&["ip", "tc", "ovs-ofctl"], "leave it out, as in `hitpath route show`"),
+        (&["ip"], "leave it out, as in `hitpath route show`"),
+        (&["tc"], "leave it out, as in `hitpath qdisc show`"),
+        (&["ovs-ofctl"], "`hitpath flow` has its words, as in `hitpath flow dump`"),
         (
             &["nft", "iptables", "ip6tables", "pf", "acl"],
             "`hitpath firewall` has zones and policies, `hitpath filter` rules of ports and VRFs, \
@@ -374,6 +412,29 @@ mod tests {
     }
 
     #[test]
+    fn other_options_of_iproute2_are_refused_by_name() {
+        for (line, says) in [
+            ("hitpath -h -s link", "-h is not supported: counters are exact"),
+            ("hitpath -human -s link", "-human is not"),
+            ("hitpath -r route", "-r is not supported: addresses are not looked up"),
+            ("hitpath -resolve n", "not looked up"),
+            ("hitpath -N route", "have their names"),
+            ("hitpath -iec -s link", "counters are exact"),
+            ("hitpath -a link", "no network namespaces"),
+            ("hitpath -l 5 addr flush dev lan", "in one step"),
+            ("hitpath -rc 4096 monitor", "leave it and its size out"),
+            ("hitpath -0 link", "-4 and -6"),
+            ("hitpath -force link", "hitpath batch --force FILE"),
+        ] {
+            let why = words(line.split(' ').map(OsString::from)).unwrap_err();
+            assert!(why.contains(says), "{line}: {why}");
+        }
+        for line in ["hitpath -h", "hitpath link -h", "hitpath -h show", "hitpath batch -force x"] {
+            read(line);
+        }
+    }
+
+    #[test]
     fn objects_may_be_abbreviated_as_with_iproute2() {
         for (word, verb) in [
             ("x", "xfrm"),
@@ -411,7 +472,7 @@ mod tests {
         for (line, says) in [
             ("hitpath ip route", "leave it out, as in `hitpath route show`"),
             ("hitpath -j nft list ruleset", "`hitpath firewall`"),
-            ("hitpath tc qdisc show", "leave it out"),
+            ("hitpath tc qdisc show", "leave it out, as in `hitpath qdisc show`"),
             ("hitpath version", "`hitpath --version`"),
             ("hitpath ping 192.0.2.1", "`hitpath explain`"),
         ] {

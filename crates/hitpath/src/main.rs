@@ -17,6 +17,7 @@ mod metrics;
 mod page;
 mod replay;
 mod shell;
+mod suggest;
 mod top;
 mod usage;
 mod verbs;

@@ -17,11 +17,11 @@ pub(crate) fn tell(error: Error, as_json: bool) -> anyhow::Result<Exit> {
         error.print()?;
         return Ok(Exit::Done);
     }
-    let error = with_words_as_shown(error);
     if as_json {
-        output::report(&Usage(sentence(&error)).into(), true);
+        output::report(&Usage(sentence(error)).into(), true);
         return Ok(Exit::Usage);
     }
+    let error = with_words_as_shown(error);
     let text = error.to_string();
     let shown = api::without_keys(&text);
     if shown == text {
@@ -68,7 +68,8 @@ fn with_words_as_shown(mut error: Error) -> Error {
 }
 
 /// What is wrong and what would be right, in a line.
-fn sentence(error: &Error) -> String {
+pub(crate) fn sentence(error: Error) -> String {
+    let error = with_words_as_shown(error);
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "the command is not complete; --help says what belongs to it".to_owned();
     }
@@ -92,8 +93,8 @@ mod tests {
 
     fn told(words: &[&str]) -> String {
         let line = std::iter::once("hitpath").chain(words.iter().copied());
-        let error = with_words_as_shown(Cli::try_parse_from(line).unwrap_err());
-        format!("{}\n{error}", sentence(&error))
+        let read = || Cli::try_parse_from(line.clone()).unwrap_err();
+        format!("{}\n{}", sentence(read()), with_words_as_shown(read()))
     }
 
     #[test]

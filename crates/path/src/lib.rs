@@ -31,7 +31,7 @@ pub use decide::trace::{Exit, FoundPolicy, Step, Trace, WithoutPolicies};
 pub use decide::{Seen, decide};
 pub use decision::{Decision, Refusal, Verdict};
 pub use extension::{Extension, MatchedFlows};
-pub use foretell::{Arriving, Fate, Opened, Parsed, Size, Told, Untold, Wait, foretell};
+pub use foretell::{Arriving, Fate, Opened, Parsed, Size, Told, Unheard, Untold, Wait, foretell};
 pub use graph::{Stage, graph};
 pub use host::Delivery;
 pub use host::errors::IcmpError;

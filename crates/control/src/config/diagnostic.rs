@@ -157,17 +157,23 @@ pub(crate) fn nearest<'n>(
     given: &str,
     names: impl IntoIterator<Item = &'n str>,
 ) -> Option<&'n str> {
+    near(given, names).into_iter().next()
+}
+
+/// The names among `names` that `given` may have been meant to be, the most likely one first.
+pub fn near<'n>(given: &str, names: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
     // The distance of two long words takes long to find, and no name is that long.
     const TOO_LONG: usize = 64;
     let length = given.chars().count();
     let limit = (length / 3).max(1);
-    names
+    let mut near: Vec<_> = names
         .into_iter()
         .filter(|name| length <= TOO_LONG && name.chars().count() <= TOO_LONG)
         .map(|name| (strsim::osa_distance(given, name), name))
         .filter(|(edits, _)| *edits <= limit)
-        .min_by_key(|(edits, _)| *edits)
-        .map(|(_, name)| name)
+        .collect();
+    near.sort_by_key(|(edits, _)| *edits);
+    near.into_iter().map(|(_, name)| name).collect()
 }
 
 #[cfg(test)]

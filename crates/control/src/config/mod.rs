@@ -34,6 +34,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use self::diagnostic::Errors;
+pub use self::diagnostic::near;
 pub(crate) use self::diagnostic::nearest;
 pub use self::diagnostic::{Diagnostic, Diagnostics};
 use self::keys::{SECTIONS, Section};

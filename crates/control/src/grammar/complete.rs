@@ -215,6 +215,8 @@ mod tests {
             "iptfs",
             "ro",
             "route2",
+            "clsact",
+            "invisible",
             "transport",
             "--strict",
             "icmp_type",

@@ -12,6 +12,7 @@ pub fn meaning(object: &str, word: &str) -> Option<&'static str> {
         "filter" => find(FILTER),
         "qdisc" => find(QDISC),
         "link" => find(LINK),
+        "flow" => find(FLOW),
         _ => None,
     };
     own.or_else(|| find(WORDS))
@@ -76,6 +77,12 @@ const LINK: &[(&str, &str)] = &[
     ("proto", "= protocol"),
     ("vlan", "VLAN of a port"),
     ("xfrm", "route-based tunnel"),
+];
+
+const FLOW: &[(&str, &str)] = &[
+    ("table", "the table that the flow is in, 0 to 254"),
+    ("priority", "the highest of those that match counts"),
+    ("vrf", "whose packets the flow is for"),
 ];
 
 /// In the order of the alphabet.
@@ -231,7 +238,7 @@ mod tests {
 
     #[test]
     fn meanings_are_short() {
-        for (word, meaning) in [WORDS, XFRM, RULE, FILTER, QDISC, LINK].concat() {
+        for (word, meaning) in [WORDS, XFRM, RULE, FILTER, QDISC, LINK, FLOW].concat() {
             assert!(meaning.len() <= 60, "{word}");
         }
     }

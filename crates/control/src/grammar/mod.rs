@@ -60,6 +60,10 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
     if words.len() > MAX_WORDS {
         return Err(words.invalid(format!("a command of more than {MAX_WORDS} words")));
     }
+    let begins = |word: &str| !word.is_empty() && OBJECTS.iter().any(|it| it.0.starts_with(word));
+    if words.peek().is_some_and(|word| !begins(word)) {
+        return Err(words.refuse(OWN, &[]));
+    }
     let object = words.command(OBJECTS, None)?;
     match object {
         Object::Address => address::parse(words),
@@ -92,6 +96,11 @@ fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {
         }
     }
 }
+
+/// The objects that there are here.
+const OWN: &[&str] = &[
+    "xfrm", "route", "rule", "neigh", "addr", "link", "vrf", "qdisc", "filter", "flow", "firewall",
+];
 
 /// The objects of iproute2 that hitpath has.
 const KNOWN: &str = "xfrm, route, rule, neigh, addr, link, vrf";

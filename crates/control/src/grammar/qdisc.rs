@@ -107,20 +107,26 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
 }
 
 fn show(words: &mut Words<'_>) -> Result<Request, Refusal> {
-    let mut filter = QdiscFilter::default();
-    while let Some(word) = words.next_of(&["dev"]) {
+    let (mut place, mut ingress) = (Place::default(), false);
+    loop {
+        words.offers(&place.open());
+        let Some(word) = words.next() else { break };
         match word {
-            "dev" => {
-                words.once("dev", &filter.dev)?;
-                filter.dev = Some(words.link()?);
-            }
+            // All are shown that there are.
+            "invisible" => {}
+            "ingress" | "clsact" => ingress = true,
+            word if place.read(word, words)? => {}
             _ => {
                 words.back();
-                return Err(words.refuse(&["dev"], LATER));
+                return Err(words.refuse(PLACE, LATER));
             }
         }
     }
-    Ok(Request::QdiscList(filter))
+    if place.is_root.is_some() && place.parent.is_some() {
+        return Err(words.invalid("'root' and 'parent' are both given").with_hint("one of them"));
+    }
+    let Place { dev, is_root, parent, handle } = place;
+    Ok(Request::QdiscList(QdiscFilter { dev, root: is_root.is_some(), ingress, handle, parent }))
 }
 
 fn delete(words: &mut Words<'_>) -> Result<Request, Refusal> {
@@ -201,7 +207,8 @@ fn parameters(words: &mut Words<'_>, spec: &mut QdiscSpec) -> Result<(), Refusal
             _ => "",
         };
         words.offers(&expected.iter().copied().filter(|word| *word != other).collect::<Vec<_>>());
-        let Some(key) = words.next() else { break };
+        let Some(word) = words.next() else { break };
+        let key = written_out(&spec.kind, word);
         // One of another kind is refused by that name.
         if matches!(key, "ecn" | "noecn") {
             words.once(key, &spec.ecn)?;
@@ -217,6 +224,12 @@ fn parameters(words: &mut Words<'_>, spec: &mut QdiscSpec) -> Result<(), Refusal
         (of.set)(spec, read(words, key, of.quantity(&spec.kind))?);
     }
     Ok(())
+}
+
+/// What a word abbreviates: tc takes some of tbf's so, and the first that fits.
+fn written_out<'w>(kind: &str, word: &'w str) -> &'w str {
+    let is_meant = |name: &&str| kind == "tbf" && !word.is_empty() && name.starts_with(word);
+    ["limit", "latency", "burst"].into_iter().find(is_meant).unwrap_or(word)
 }
 
 fn read(words: &mut Words<'_>, key: &str, quantity: Option<Quantity>) -> Result<u64, Refusal> {

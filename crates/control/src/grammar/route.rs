@@ -249,6 +249,10 @@ impl Parts {
                         KINDS.iter().find(|(name, _)| *name == word && parts.destination.is_none())
                     {
                         words.once("type", &parts.kind)?;
+                        // Those that the gateway makes by itself are shown, and refused in the end.
+                        if matches!(kind, RouteKind::Local | RouteKind::Broadcast) {
+                            words.is_wrong();
+                        }
                         parts.kind = Some(*kind);
                         continue;
                     }

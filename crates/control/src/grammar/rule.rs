@@ -116,7 +116,8 @@ fn spec(words: &mut Words<'_>) -> Result<RuleSpec, Refusal> {
             }
             "oif" => {
                 words.once(key, &spec.oif)?;
-                spec.oif = Some(words.link()?);
+                // No program sends by a port of the gateway's.
+                spec.oif = Some(words.vrf()?);
             }
             "fwmark" => {
                 words.once(key, &spec.fwmark)?;

@@ -1,4 +1,4 @@
-use api::{Family, PolicyAction, Request, RouteKind, SaFlag};
+use api::{Family, PolicyAction, QdiscFilter, Request, RouteKind, SaFlag};
 use proptest::prelude::*;
 
 use super::{parse, parse_with};
@@ -885,6 +885,47 @@ fn a_selector_of_an_sa_may_say_everything_and_nothing_less() {
         let refusal = parse(&split(&format!("{state} {some}"))).unwrap_err().to_string();
         assert!(refusal.contains("'sel' of some packets is not supported"), "{refusal}");
     }
+}
+
+#[test]
+fn lists_of_queueing_disciplines_are_filtered_as_by_tc() {
+    let read = |line: &str| match accepted(line) {
+        Request::QdiscList(filter) => filter,
+        other => panic!("{other:?}"),
+    };
+    let dev = || Some("wan".to_owned());
+    let all = QdiscFilter::default();
+    for (line, filter) in [
+        ("dev wan root", QdiscFilter { dev: dev(), root: true, ..all.clone() }),
+        ("root", QdiscFilter { root: true, ..all.clone() }),
+        (
+            "dev wan handle 10:",
+            QdiscFilter { dev: dev(), handle: "10:".parse().ok(), ..all.clone() },
+        ),
+        ("parent 1: dev wan", QdiscFilter { dev: dev(), parent: "1:".parse().ok(), ..all.clone() }),
+        ("parent 1:1", QdiscFilter { parent: "1:".parse().ok(), ..all.clone() }),
+        ("dev wan ingress", QdiscFilter { dev: dev(), ingress: true, ..all.clone() }),
+        ("clsact", QdiscFilter { ingress: true, ..all.clone() }),
+        ("dev wan invisible", QdiscFilter { dev: dev(), ..all.clone() }),
+    ] {
+        assert_eq!(read(&format!("qdisc show {line}")), filter, "{line}");
+    }
+    for wrong in ["root parent 1:", "stab", "root root", "dev"] {
+        assert!(parse(&split(&format!("qdisc show {wrong}"))).is_err(), "{wrong}");
+    }
+    let tbf = |words: &str| accepted(&format!("qdisc add dev lan root tbf rate 1mbit {words}"));
+    assert_eq!(tbf("bur 32kb lat 50ms"), tbf("burst 32kb latency 50ms"));
+    assert_eq!(tbf("b 32kb l 64kb"), tbf("burst 32kb limit 64kb"));
+    assert!(parse(&split("qdisc add dev lan root fq_codel lim 5")).is_err(), "tc has it in full");
+}
+
+#[test]
+fn what_is_no_object_is_held_against_those_that_there_are() {
+    let refusal = parse(&["frobnicate", "add"]).unwrap_err().to_string();
+    assert!(refusal.contains("xfrm, route, rule, neigh"), "{refusal}");
+    assert!(!refusal.contains("ioam") && !refusal.contains("addrlabel"), "{refusal}");
+    let near = parse(&["ruote", "add"]).unwrap_err().to_string();
+    assert!(near.contains("did you mean route?"), "{near}");
 }
 
 #[test]

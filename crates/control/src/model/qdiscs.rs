@@ -477,6 +477,13 @@ pub(super) fn list(
             views.push(QdiscView { parent, back_pressure, origin: node.origin, ..child });
         }
     }
+    let class = filter.parent.map(|parent| format!("{parent}1"));
+    views.retain(|view| {
+        !filter.ingress
+            && (view.root || !filter.root)
+            && filter.handle.is_none_or(|handle| handle == view.handle)
+            && (class.is_none() || class == view.parent)
+    });
     Ok(views)
 }
 

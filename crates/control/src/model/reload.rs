@@ -178,6 +178,7 @@ impl Draft<'_> {
         now: Time,
     ) -> Result<Difference, Refusal> {
         let mut notes = Notes::default();
+        self.desired.touch_links(&self.tables);
         let flows = self.flow_texts();
         self.reconcile_conntrack(config.conntrack.as_ref(), &mut notes);
         self.reconcile_gateway(&config.gateway, &mut notes);
@@ -461,6 +462,7 @@ impl Draft<'_> {
                     "policy",
                     format!("{} -> {}", describe::policy(&entry.spec), describe::policy(&spec)),
                 );
+                self.desired.touch_policy(index);
                 self.change_policy(index, policy, spec.name)?;
             }
             if let Some(entry) = self.desired.policies.get_mut(&index) {

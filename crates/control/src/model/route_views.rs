@@ -171,7 +171,7 @@ fn by_rules<'t>(
 }
 
 /// The metric of the route that packets take, of all of one prefix.
-fn active(
+pub(super) fn active(
     tables: &Tables,
     routes: &Routes,
     (vrf, prefix): (TableRef, IpPrefix),

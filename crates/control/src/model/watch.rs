@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use api::{LinkFilter, LinkView, MonitorObject, MonitorView, NeighbourView, PortView, VrfView};
+use api::{
+    AddressView, LinkFilter, LinkView, MonitorObject, MonitorView, NeighbourView, PortView, VrfView,
+};
 use packet::Time;
 use tables::Tables;
 
@@ -67,6 +69,19 @@ impl Desired {
         }
     }
 
+    /// All ports and VRFs may be about to change.
+    pub(super) fn touch_links(&mut self, tables: &Tables) {
+        if !self.watch.is_on {
+            return;
+        }
+        for name in self.ports.keys().cloned().collect::<Vec<_>>() {
+            self.touch_port(tables, &name);
+        }
+        for name in self.vrfs.keys().cloned().collect::<Vec<_>>() {
+            self.touch_vrf(tables, &name);
+        }
+    }
+
     /// A VRF may be about to come or go.
     pub(super) fn touch_vrf(&mut self, tables: &Tables, name: &str) {
         if self.watch.is_on && !self.watch.links.contains_key(name) {
@@ -122,17 +137,26 @@ impl Desired {
         }
         for (name, was) in &watch.addresses {
             let is = desired.ports.get(name);
+            let port = is.and_then(|port| tables.port(port.id));
+            let is_up = port.is_some_and(|port| port.spec.up);
             let of = |port: Option<&DesiredPort>| {
                 port.map_or_else(Vec::new, |port| ports::addresses_of(name, port))
             };
             let (was, is) = (of(was.as_ref()), of(is));
-            changes.note_all(was, is, |view| view.address, MonitorView::Address);
+            // That the port is up or down is a change of the link.
+            let view = |mut view: AddressView| {
+                view.up = is_up;
+                MonitorView::Address(view)
+            };
+            changes.note_all(was, is, |view| view.address, view);
         }
         for (place, was) in watch.routes {
             let is = desired.routes.get(&place).cloned().unwrap_or_default();
+            let active = route_views::active(tables, &desired.routes, place, &is);
             let view = |entry: DesiredRoute| {
-                let view = route_views::view(tables, &desired.routes, place.0, &entry, false);
-                MonitorView::Route(view)
+                let is_active = active == Some(entry.spec.metric);
+                let routes = &desired.routes;
+                MonitorView::Route(route_views::view(tables, routes, place.0, &entry, is_active))
             };
             changes.note_all(was, is, |entry| entry.spec.metric, view);
         }

@@ -5,8 +5,8 @@
 use std::net::IpAddr;
 
 use api::{
-    AddressView, AlgorithmView, LinkView, MAIN_VRF, MemberView, NeighbourView, PolicyAction,
-    PolicyView, Reply, Request, RouteView, StateView, Template,
+    AddressView, AlgorithmView, LinkView, MAIN_VRF, MemberView, MonitorView, NeighbourView,
+    PolicyAction, PolicyView, Reply, Request, RouteFilter, RouteView, StateView, Template,
 };
 use serde_json::{Map, Value};
 use types::{RouteKind, RouteProtocol};
@@ -35,10 +35,39 @@ pub fn json(
             all(views.iter().map(|view| route(request, view, options)).collect())
         }
         Reply::Neighbours(views) => all(views.iter().map(neighbour).collect()),
-        Reply::Addresses(views) => addresses(request, views, links),
+        Reply::Addresses(views) => addresses(request, views, links, options),
+        Reply::Links(views) if options.brief => {
+            let brief = |view| Ok(Value::Object(in_brief(view, &["address", "flags"])?));
+            all(views.iter().map(brief).collect())
+        }
         Reply::States(views) => all(views.iter().map(state).collect()),
         Reply::Policies(views) => all(views.iter().map(policy).collect()),
+        Reply::Count(count) => Ok(serde_json::json!({ "count": count })),
         _ => plain(reply),
+    }
+}
+
+/// What has changed, with the members that [`json`] has of it. An address has its port as `dev`.
+///
+/// # Errors
+/// As [`json`].
+pub fn json_of_change(view: &MonitorView) -> serde_json::Result<Value> {
+    match view {
+        MonitorView::Link(view) => serde_json::to_value(view),
+        MonitorView::Address(view) => {
+            let mut object = address(view)?;
+            if let Some(object) = object.as_object_mut() {
+                object.insert("dev".to_owned(), view.port.clone().into());
+            }
+            Ok(object)
+        }
+        MonitorView::Route(view) => {
+            route(&Request::RouteList(RouteFilter::default()), view, Options::default())
+        }
+        MonitorView::Neighbour(view) => neighbour(view),
+        MonitorView::Rule(view) => serde_json::to_value(view),
+        MonitorView::State(view) => state(view),
+        MonitorView::Policy(view) => policy(view),
     }
 }
 
@@ -194,14 +223,34 @@ fn neighbour(view: &NeighbourView) -> serde_json::Result<Value> {
     object.done()
 }
 
+/// What `-br` has of a link, with these members besides.
+fn in_brief(link: &LinkView, more: &[&str]) -> serde_json::Result<Map<String, Value>> {
+    let Value::Object(mut object) = serde_json::to_value(link)? else { return Ok(Map::new()) };
+    object.retain(|name, _| {
+        ["link", "ifname", "operstate"].contains(&name.as_str()) || more.contains(&name.as_str())
+    });
+    Ok(object)
+}
+
 /// Links with their addresses.
 fn addresses(
     request: &Request,
     views: &[AddressView],
     links: &[LinkView],
+    options: Options,
 ) -> serde_json::Result<Value> {
     let mut objects = Vec::new();
     for (link, own) in super::net::links_with_addresses(request, views, links) {
+        if options.brief {
+            let mut object = in_brief(link, &[])?;
+            let brief = |view: &AddressView| {
+                let (address, length) = (view.address.address(), view.address.length());
+                serde_json::json!({ "local": address, "prefixlen": length })
+            };
+            object.insert("addr_info".to_owned(), own.into_iter().map(brief).collect());
+            objects.push(Value::Object(object));
+            continue;
+        }
         let mut object = serde_json::to_value(link)?;
         let infos: serde_json::Result<Vec<_>> = own.into_iter().map(address).collect();
         if let Some(object) = object.as_object_mut() {
@@ -305,7 +354,7 @@ fn policy(view: &PolicyView) -> serde_json::Result<Value> {
         object.put("vrf", spec.vrf.clone());
     }
     object.put("does", spec.action.name());
-    object.put("position", view.position);
+    object.some("position", (view.position != 0).then_some(view.position));
     object.put("origin", serde_json::to_value(view.origin)?);
     object.put("packets", view.traffic.packets);
     object.put("bytes", view.traffic.bytes);

@@ -14,7 +14,7 @@ use core::fmt::Write;
 use api::{LinkView, MonitorView, PolicyCounts, Reply, Request, RouteFilter};
 
 pub use colour::coloured;
-pub use json::{json, plain};
+pub use json::{json, json_of_change, plain};
 
 /// The answer to `request` as iproute2 would print it, with an end of line behind each line; empty
 /// where iproute2 prints nothing.

@@ -321,5 +321,5 @@ fn json_has_the_names_of_iproute2() {
     let states = json(&Request::StateCount, &Reply::States(vec![state(true)]));
     assert_eq!(states[0]["src"], "192.168.11.2");
     assert_eq!(states[0]["enc"]["key"], KEY);
-    assert_eq!(json(&list, &Reply::Count(2)), serde_json::json!({ "is": "count", "of": 2 }));
+    assert_eq!(json(&list, &Reply::Count(2)), serde_json::json!({ "count": 2 }));
 }

@@ -16,7 +16,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory, ValueHint};
 use control::grammar::{self, Offer};
 
 use crate::cli::Cli;
-use crate::ip_options;
+use crate::{ip_options, verbs};
 use live::Live;
 
 pub(crate) use other::Next;
@@ -138,7 +138,7 @@ impl<'c> Line<'c> {
         if word.starts_with('-') && word.len() > 1 && !self.only_words {
             return self.take_option(word);
         }
-        match self.verb.find_subcommand(word).filter(|_| self.words.is_empty()) {
+        match ip_options::find_verb(self.verb, word).filter(|_| self.words.is_empty()) {
             Some(verb) => {
                 self.outermost = self.outermost.or(Some(verb.get_name()));
                 self.verb = verb;
@@ -229,6 +229,10 @@ impl<'c> Line<'c> {
             return None;
         }
         let words: Vec<&str> = [object].into_iter().chain(self.words.iter().copied()).collect();
+        if verbs::monitor::is_of(object) && verbs::monitor::is_asked_for(&self.words) {
+            let next = verbs::monitor::next(object, &self.words[1..]);
+            return Some(other::completion(next, live));
+        }
         if let ["flow", "add-flows" | "replace"] = words[..] {
             return Some(Completion { files: true, ..Completion::default() });
         }
@@ -254,6 +258,9 @@ impl<'c> Line<'c> {
                 }
                 Offer::Value(what) => completion.hint = completion.hint.or(Some(what)),
             }
+        }
+        if words.len() == 1 && verbs::monitor::is_of(object) {
+            candidates.push(Candidate::new("monitor", "follow what changes"));
         }
         if let ["flow"] = words[..] {
             candidates.push(Candidate::new("add-flows", "add the flows of a file"));

@@ -39,9 +39,16 @@ pub(super) fn complete(
         "trace" => verbs::trace::next(words),
         "explain" => explain::next(words),
         "show" if words.first() == Some(&"spd") => verbs::show::next_of_spd(&words[1..]),
+        "monitor" => verbs::monitor::next("monitor", words),
+        "bench" if words.is_empty() => verbs::bench::EXPERIMENTS.to_vec(),
         "conntrack" if words.is_empty() && !given.is_empty() => conntrack::TABLES.to_vec(),
         _ => return None,
     };
+    Some(completion(next, live))
+}
+
+/// The words and names that these are.
+pub(super) fn completion(next: Vec<Next>, live: &Live<'_>) -> Completion {
     let mut completion = Completion::default();
     for next in next {
         let names = match next {
@@ -62,7 +69,7 @@ pub(super) fn complete(
         };
         completion.candidates.extend(names);
     }
-    Some(completion)
+    completion
 }
 
 /// Values of the argument `argument` of `verb`; `None` if clap knows them, or nobody. Of a list,

@@ -49,7 +49,41 @@ fn words_of_commands_come_from_their_parsers() {
 }
 
 #[test]
+fn monitor_stands_alone_and_behind_objects() {
+    let objects = ["all", "link", "address", "route", "neigh", "rule", "SA", "policy", "label"];
+    assert_eq!(words("monitor "), objects);
+    assert_eq!(words("monitor link ru"), ["rule"]);
+    assert_eq!(words("xfrm m"), ["monitor"]);
+    assert_eq!(words("xfrm monitor S"), ["SA"]);
+    assert_eq!(words("help route mon"), ["monitor"]);
+    assert_eq!(words("r mon "), ["all", "label"]);
+    assert!(!words("vrf ").contains(&"monitor".to_owned()));
+}
+
+#[test]
+fn behind_an_abbreviated_verb_the_same_comes() {
+    for (short, long) in
+        [("x ", "xfrm "), ("x s ", "xfrm state "), ("rou add 10/8 v", "route add 10/8 v")]
+    {
+        assert!(!words(short).is_empty());
+        assert_eq!(words(short), words(long), "{short}");
+    }
+    assert_eq!(words("ne ad"), ["add"]);
+    assert_eq!(words("li set lan up nom"), ["nomaster"]);
+}
+
+#[test]
+fn what_is_always_refused_is_not_offered() {
+    assert!(words("route add ").contains(&"blackhole".to_owned()));
+    assert_eq!(words("route add loc"), Vec::<String>::new());
+    assert_eq!(words("route show type loc"), ["local"]);
+    let table = complete_line("flow add tab").candidates;
+    assert!(table[0].meaning.contains("that the flow is in"), "{table:?}");
+}
+
+#[test]
 fn words_of_other_verbs_are_known() {
+    assert_eq!(words("bench spd-"), ["spd-out", "spd-in"]);
     assert_eq!(words("tap add port wan f sna"), ["snaplen"]);
     assert_eq!(words("trace add cou"), ["count"]);
     assert_eq!(words("show spd di"), ["dir"]);

@@ -237,7 +237,8 @@ fn a_described_packet_fares_as_explained() {
         let stages = world.explain(&text);
         let told = stages.iter().map(|it| format!("{} {} {:?}", it.stage, it.text, it.members));
         let told = format!("{text}: {:#?}", told.collect::<Vec<_>>());
-        assert_eq!(stages.last().unwrap().text, outcome, "{told}");
+        let fate = member(&stages, OUTCOME, "fate");
+        assert_eq!(fate, [&Value::from(outcome)], "{told}");
         for (stage, name, value) in says {
             let found = member(&stages, stage, name);
             let value: Value = serde_json::from_str(value).unwrap();
@@ -250,6 +251,11 @@ fn a_described_packet_fares_as_explained() {
         let reason = member(&stages, OUTCOME, "reason");
         let reasons: Vec<_> = reason.iter().map(|it| it.as_str().unwrap().to_owned()).collect();
         assert_eq!(drops, reasons, "{told}");
+        let said = match reasons.first().filter(|_| outcome == "dropped") {
+            Some(reason) => format!("dropped ({reason})"),
+            None => outcome.to_owned(),
+        };
+        assert_eq!(stages.last().unwrap().text, said);
         let senders = counted("icmp_errors") + counted("tcp_resets");
         let is_told = member(&stages, "told", "told").contains(&&Value::Bool(true));
         assert_eq!(senders, u64::from(is_told), "{told}");

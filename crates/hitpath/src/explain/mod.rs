@@ -9,7 +9,7 @@ mod packet;
 use ::packet::Time;
 use api::{Refusal, RefusalCode, Stage};
 use control::Control;
-use path::{Arriving, Fit, Members, Step, Trace, Verdict};
+use path::{Arriving, Fate, Fit, Members, Step, Trace, Verdict};
 use tables::{NextHopState, RouteKind, Sa, Tables};
 use wire::{Origin, PacketFields, SaSlot, VrfId};
 
@@ -17,10 +17,11 @@ pub(crate) use description::{Description, GRAMMAR};
 use description::{DescriptionError, OriginName};
 pub(crate) use next::next;
 
-/// The name of the last stage, whose text is one stable word: what becomes of the packet.
+/// The name of the last stage, whose text is one stable word: what becomes of the packet. Behind
+/// `dropped` stands why.
 pub(crate) const OUTCOME: &str = "outcome";
 
-/// The outcome of a packet that would be dropped.
+/// What becomes of a packet that would be dropped.
 pub(crate) const DROPPED: &str = "dropped";
 
 /// Tells what would become of the packet that `text` describes, on the tables of `control`. Returns
@@ -57,7 +58,11 @@ pub(crate) fn explain(text: &str, control: &Control, now: Time) -> Result<Vec<St
     if let Some(reason) = fate.reason() {
         members = members.with("reason", reason.name()).with("meaning", reason.meaning());
     }
-    stages.push(stage(OUTCOME, &members, fate.word().to_owned()));
+    let text = match fate {
+        Fate::Dropped(reason) => format!("{DROPPED} ({})", reason.name()),
+        _ => fate.word().to_owned(),
+    };
+    stages.push(stage(OUTCOME, &members, text));
     Ok(stages)
 }
 

@@ -13,16 +13,15 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use api::{Reply, Request};
-use clap::Parser;
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{CompletionType, Config, Editor};
 use signal_hook::consts::{SIGINT, SIGQUIT};
 
-use crate::cli::{Cli, Global};
+use crate::cli::Global;
 use crate::client;
 use crate::exit::{Unreachable, Usage};
-use crate::{ip_options, usage};
+use crate::{ip_options, suggest, usage};
 use editor::Words;
 use runtime::exit::Exit;
 use runtime::output;
@@ -36,6 +35,15 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const GREETING: &str = "\
 hitpath's shell: verbs as on the command line, without `hitpath` in front.
 Tab completes every word, `help` lists the verbs, Ctrl-D leaves.";
+
+/// What stands below the verbs.
+const KEYS: &str = "
+In this shell:
+  exit, quit, Ctrl-D  leave
+  ?                   this help
+  Tab                 complete a word
+  Up, Down, Ctrl-R    earlier lines
+  Ctrl-C              end the command that runs, or drop the line";
 
 /// Runs until the user leaves.
 ///
@@ -120,16 +128,33 @@ fn carry_out(line: &str, global: &Global) -> Next {
     match words {
         [] => return Next::Line,
         ["exit" | "quit" | "logout"] => return Next::Leave,
+        ["exit" | "quit" | "logout", ..] => {
+            output::say("nothing stands behind it: the shell's exit code is 0");
+            return Next::Line;
+        }
+        ["history"] => {
+            output::say("the up key and Ctrl-R bring earlier lines back");
+            return Next::Line;
+        }
+        words if words.iter().any(|word| ["|", "||", "&&", ";"].contains(word)) => {
+            output::say("there are no pipes here, and one command stands on a line");
+            return Next::Line;
+        }
         ["shell", ..] => {
             output::say("this is the shell");
             return Next::Line;
         }
         _ => {}
     }
+    let (words, is_help) = match words {
+        ["?" | "help"] => (&["help"][..], true),
+        words => (words, false),
+    };
     let done = match history::may_keep(line) {
         true => apart(words, global),
         false => here(words, global),
     };
+    let done = done.and_then(|()| if is_help { output::line(KEYS) } else { Ok(()) });
     if let Err(error) = done {
         output::report(&error, global.json);
     }
@@ -140,7 +165,7 @@ fn carry_out(line: &str, global: &Global) -> Next {
 fn here(words: &[&str], global: &Global) -> anyhow::Result<()> {
     let all = ["hitpath"].into_iter().chain(words.iter().copied());
     let line = ip_options::words(all.map(Into::into)).map_err(Usage)?;
-    match Cli::try_parse_from(line) {
+    match suggest::read(&line) {
         Ok(mut cli) => {
             cli.global.inherit(global);
             cli.command.run(&cli.global)?;

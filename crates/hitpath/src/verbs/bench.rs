@@ -10,8 +10,25 @@ use anyhow::{Context, bail};
 use clap::Args;
 use runtime::exit::Exit;
 
+use crate::complete::Next;
+
 /// The program's file name.
 const PROGRAM: &str = "hitpath-bench";
+
+/// The experiments of that program.
+pub(crate) const EXPERIMENTS: &[Next] = &[
+    Next::Word("spd-out", "packets that leave, by policies and flows"),
+    Next::Word("spd-in", "packets that come in by a tunnel"),
+    Next::Word("xfrm", "an ESP tunnel by workers, flows and sizes"),
+    Next::Word("vrf", "a VRF beside none, and many of them"),
+    Next::Word("conntrack", "a stateful firewall and NAT, by connections"),
+    Next::Word("churn", "forwarding while policies and SAs change"),
+    Next::Word("lookup", "finding a packet's policy, by engine and rule set"),
+    Next::Word("forward", "plain forwarding"),
+    Next::Word("esp", "ESP by algorithm and size"),
+    Next::Word("all", "everything"),
+    Next::Word("compare", "two builds, in turns"),
+];
 
 /// Measure what a packet costs on this machine (by the program hitpath-bench)
 #[derive(Args, Debug)]
@@ -89,6 +106,31 @@ fn beside_this_program() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_experiments_are_those_of_the_program() {
+        // The gateway's program does not depend on that one.
+        let source = include_str!("../../../bench/src/cli.rs");
+        let body = source.split("enum Experiment {").nth(1).expect("the experiments");
+        let body = body.split("\n}").next().expect("their end");
+        let names = body.lines().map(str::trim).filter(|line| !line.starts_with('/'));
+        let names = names.filter(|line| !line.is_empty()).map(|line| {
+            let name = line.split(['(', ',']).next().unwrap_or(line);
+            let mut kebab = String::new();
+            for (at, letter) in name.chars().enumerate() {
+                if letter.is_uppercase() && at > 0 {
+                    kebab.push('-');
+                }
+                kebab.extend(letter.to_lowercase());
+            }
+            kebab
+        });
+        let known = EXPERIMENTS.iter().map(|next| match next {
+            Next::Word(word, _) => (*word).to_owned(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(names.collect::<Vec<_>>(), known.collect::<Vec<_>>());
+    }
 
     #[test]
     fn what_stands_behind_the_verb_goes_to_the_other_program() {

@@ -58,7 +58,9 @@ impl Explain {
         };
         let Reply::Explained(stages) = &reply else { return Err(client::unexpected(&reply)) };
         view::print(&request, &reply, global.json)?;
-        let is_drop = |stage: &Stage| stage.stage == OUTCOME && stage.text == DROPPED;
+        let is_drop = |stage: &Stage| {
+            stage.stage == OUTCOME && stage.members.get("fate").is_some_and(|fate| fate == DROPPED)
+        };
         let dropped = stages.iter().any(is_drop);
         Ok(if dropped { Exit::Refused } else { Exit::Done })
     }

@@ -37,7 +37,11 @@ In a file, `modify`, `modify_strict`, `delete` or
 `delete_strict` in front of a line is done instead of adding;
 `#` begins a comment. --strict names one flow by its match and priority.
 
+Flows see ARP as well: without one that lets it in, the gateway learns no neighbour. They do not see
+neighbour discovery for the gateway itself.
+
 Examples, what begins in lan may go out and be answered:
+  hitpath flow add 'table=0,priority=200,arp actions=NORMAL'
   hitpath flow add 'table=0,priority=1 actions=drop'
   hitpath flow add 'table=0,priority=100,ip,ct_state=-trk actions=ct(table=1)'
   hitpath flow add 'table=1,in_port=lan,ip,ct_state=+trk+new actions=ct(commit),NORMAL'

@@ -1,12 +1,13 @@
 //! `hitpath help`: what a verb or an object of it takes.
 
+use std::ffi::OsString;
+
 use clap::{Args, Command, CommandFactory};
 
 use crate::cli::{Cli, Global};
 use crate::complete;
 use crate::exit::Usage;
-use crate::ip_options;
-use crate::usage;
+use crate::{ip_options, suggest, usage};
 use runtime::exit::Exit;
 use runtime::output;
 
@@ -23,7 +24,7 @@ Examples:
   hitpath help firewall replace")]
 pub(crate) struct Help {
     /// A verb, and words behind it
-    #[arg(value_name = "WORD")]
+    #[arg(value_name = "WORD", allow_hyphen_values = true)]
     words: Vec<String>,
 }
 
@@ -34,7 +35,7 @@ impl Help {
         let mut verb = &root;
         let mut words = self.words.as_slice();
         while let [word, rest @ ..] = words
-            && let Some(inner) = verb.find_subcommand(word)
+            && let Some(inner) = ip_options::find_verb(verb, word)
         {
             (verb, words) = (inner, rest);
         }
@@ -43,9 +44,7 @@ impl Help {
             return Ok(Exit::Done);
         }
         if verb.has_subcommands() {
-            // clap says what is nearest.
-            let line = ["hitpath".to_owned()].into_iter().chain(self.words.iter().cloned());
-            if let Err(error) = <Cli as clap::Parser>::try_parse_from(line) {
+            if let Err(error) = suggest::read(&self.line()) {
                 usage::tell(error, global.json)?;
             }
             return Ok(Exit::Usage);
@@ -54,14 +53,40 @@ impl Help {
         Ok(Exit::Done)
     }
 
+    fn line(&self) -> Vec<OsString> {
+        ["hitpath"]
+            .into_iter()
+            .chain(self.words.iter().map(String::as_str))
+            .map(Into::into)
+            .collect()
+    }
+
+    /// What is wrong with a word of a verb that has no grammar of its own.
+    fn is_wrong(&self, name: &str) -> Option<String> {
+        use clap::error::ErrorKind;
+        if ip_options::is_verb(name) {
+            return None;
+        }
+        let error = suggest::read(&self.line()).err()?;
+        let is_wrong = matches!(
+            error.kind(),
+            ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::UnknownArgument
+        );
+        is_wrong.then(|| usage::sentence(error))
+    }
+
     /// What may come behind the words, and the examples that begin with them.
     fn words_of(&self, verb: &Command, global: &Global) -> anyhow::Result<String> {
         let line = control::grammar::without_keys(&self.words).join(" ");
+        if let Some(why) = self.is_wrong(verb.get_name()) {
+            return Err(Usage(why).into());
+        }
         let completion = complete::complete(&self.words, "", global.socket());
         let is_empty = completion.candidates.is_empty() && completion.hint.is_none();
         if is_empty && !completion.files {
             let name = verb.get_name();
-            let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
+            let behind = self.words.iter().skip(1).map(String::as_str);
+            let words: Vec<&str> = [name].into_iter().chain(behind).collect();
             // The parser knows what is wrong, and what is nearest.
             if let Err(refusal) = control::grammar::parse(&words)
                 && ip_options::is_verb(name)
@@ -86,7 +111,9 @@ impl Help {
             text += &format!("  {hint}\n");
         }
         let examples = examples(verb);
-        let fits = |example: &&String| example.starts_with(&format!("hitpath {line}"));
+        let behind = self.words.iter().skip(1).map(|word| format!(" {word}"));
+        let begin = format!("hitpath {}{}", verb.get_name(), behind.collect::<String>());
+        let fits = |example: &&String| example.starts_with(&begin);
         let examples: Vec<_> = examples.iter().filter(fits).collect();
         if !examples.is_empty() {
             text += "\nExamples:\n";
@@ -127,8 +154,6 @@ pub(crate) fn examples(verb: &Command) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
-
     use clap::Parser;
 
     use super::*;
@@ -205,6 +230,22 @@ mod tests {
     }
 
     #[test]
+    fn every_verb_with_a_grammar_shows_it() {
+        let mut root = Cli::command();
+        root.build();
+        let others = ["flow", "firewall", "tap", "trace", "explain", "monitor"];
+        let has_grammar = |name: &str| ip_options::is_verb(name) || others.contains(&name);
+        let mut count = 0;
+        for verb in root.get_subcommands().filter(|verb| has_grammar(verb.get_name())) {
+            let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let shows = help.starts_with("Commands:\n  hitpath ") || help.contains("described by:");
+            assert!(shows || verb.has_subcommands(), "{}: {help}", verb.get_name());
+            count += 1;
+        }
+        assert_eq!(count, 15);
+    }
+
+    #[test]
     #[should_panic(expected = "hitpath route add")]
     fn an_example_that_is_wrong_is_found() {
         check("hitpath route add 10.2.0.0/16 by 192.0.2.2");
@@ -222,6 +263,20 @@ mod tests {
         let said = help("xfrm policy add").unwrap();
         assert!(said.contains("  dir ") && said.contains("in, out or fwd"), "{said}");
         assert!(said.contains("\nExamples:\n  hitpath xfrm policy add src"), "{said}");
+        // Examples and words of abbreviated verbs are those of the verb.
+        let verb = ip_options::find_verb(&root, "x").expect("xfrm");
+        let words = ["x", "policy", "add"].map(str::to_owned).to_vec();
+        let short = Help { words }.words_of(verb, &Global::default()).unwrap();
+        assert!(short.contains("  dir ") && short.contains("\n  hitpath xfrm policy add src"));
+        assert!(help("route monitor").unwrap().contains("label"));
+        assert!(help("monitor all").unwrap().contains("policies"));
+        assert!(help("conntrack -L").unwrap().contains("expect"));
+        for (line, says) in
+            [("show foo", "invalid value 'foo'"), ("save x y", "unexpected argument 'y'")]
+        {
+            let wrong = help(line).unwrap_err().to_string();
+            assert!(wrong.contains(says) && !wrong.contains("error:"), "{wrong}");
+        }
         let wrong = help("route ad 10.0.0.0/8 vai").unwrap_err().to_string();
         assert!(wrong.contains("'vai' is not expected here (did you mean via?)"), "{wrong}");
     }

@@ -13,7 +13,8 @@ use control::render;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::Global;
-use crate::client::{self, Next};
+use crate::client::{self, Next as Came};
+use crate::complete::Next;
 use crate::exit::Usage;
 use runtime::exit::Exit;
 use runtime::{output, utc};
@@ -31,6 +32,13 @@ const MAX_LINE: u64 = 1 << 20;
 /// changes were lost.
 #[derive(Args, Debug)]
 #[command(after_help = "\
+Commands:
+  hitpath monitor [ all | OBJECT ... ] [ label ]
+  hitpath xfrm monitor [ all | SA | policy ] [ label ]
+  hitpath { link | addr | route | neigh | rule } monitor [ label ]
+
+OBJECT := link | address | route | neigh | rule | SA | policy
+
 Objects, with their abbreviations:
   all                     links, addresses, routes, neighbours and rules, each with its label
   link, address, route, neigh, rule
@@ -75,10 +83,56 @@ impl Monitor {
 }
 
 /// Whether these words of iproute2's ask to follow: `xfrm monitor`, `route monitor`.
-pub(crate) fn is_asked_for(words: &[String]) -> bool {
+pub(crate) fn is_asked_for(words: &[impl AsRef<str>]) -> bool {
     // iproute2 takes abbreviations of which no other command begins so.
-    words.first().is_some_and(|word| word.len() >= 2 && "monitor".starts_with(word.as_str()))
+    words
+        .first()
+        .map(AsRef::as_ref)
+        .is_some_and(|word| word.len() >= 2 && "monitor".starts_with(word))
 }
+
+/// Whether `OBJECT monitor` follows objects of this kind.
+pub(crate) fn is_of(object: &str) -> bool {
+    ["xfrm", "link", "addr", "route", "neigh", "rule"].contains(&object)
+}
+
+/// What may come behind `monitor`, or `OBJECT monitor`.
+pub(crate) fn next(object: &str, words: &[&str]) -> Vec<Next> {
+    if wanted(object, words, None).is_err() {
+        return Vec::new();
+    }
+    let of: &[Next] = match object {
+        "monitor" => NEXT,
+        "xfrm" => NEXT_OF_XFRM,
+        _ => NEXT_OF_OBJECT,
+    };
+    let is_new = |next: &&Next| !matches!(next, Next::Word(word, _) if words.contains(word));
+    of.iter().filter(is_new).copied().collect()
+}
+
+const LABEL: Next = Next::Word("label", "the kind of object in front of each");
+
+const NEXT: &[Next] = &[
+    Next::Word("all", "all but SAs and policies, each with its label"),
+    Next::Word("link", "ports and VRFs"),
+    Next::Word("address", "the gateway's own addresses"),
+    Next::Word("route", "routes"),
+    Next::Word("neigh", "neighbours"),
+    Next::Word("rule", "policy rules"),
+    Next::Word("SA", "security associations"),
+    Next::Word("policy", "policies"),
+    LABEL,
+];
+
+const NEXT_OF_XFRM: &[Next] = &[
+    Next::Word("all", "SAs and policies"),
+    Next::Word("SA", "security associations"),
+    Next::Word("policy", "policies"),
+    Next::Word("nokeys", "keys are never told"),
+    LABEL,
+];
+
+const NEXT_OF_OBJECT: &[Next] = &[Next::Word("all", "all of them"), LABEL];
 
 /// Follows what `OBJECT monitor ...` asks for. `words` begin with `monitor`.
 pub(crate) fn run_of(
@@ -198,9 +252,9 @@ fn follow(global: &Global, wanted: &Wanted, timestamp: bool) -> anyhow::Result<E
             return Ok(Exit::Done);
         }
         match client::next_line(&mut stream, &mut line, MAX_LINE, "change")? {
-            Next::Waits => continue,
-            Next::Line => {}
-            Next::Gone => {
+            Came::Waits => continue,
+            Came::Line => {}
+            Came::Gone => {
                 output::say("the daemon has gone");
                 return Ok(Exit::Refused);
             }
@@ -215,7 +269,11 @@ fn follow(global: &Global, wanted: &Wanted, timestamp: bool) -> anyhow::Result<E
                     known_lost = lost;
                 }
             }
-            event if global.json => output::line(&serde_json::to_string(&event)?)?,
+            MonitorEvent::Change { ref view, .. } if global.json => {
+                let mut object = serde_json::to_value(&event)?;
+                object["is"] = render::json_of_change(view)?;
+                output::line(&object.to_string())?;
+            }
             MonitorEvent::Change { time, deleted, changed, view } => {
                 let mut text = String::new();
                 if timestamp {
@@ -238,6 +296,20 @@ mod tests {
         let words: Vec<_> = words.split_whitespace().collect();
         let wanted = wanted(object, &words, None).map_err(|usage| usage.to_string())?;
         Ok((wanted.spec.objects, wanted.label))
+    }
+
+    #[test]
+    fn the_words_that_are_offered_are_understood() {
+        for object in ["monitor", "xfrm", "link", "addr", "route", "neigh", "rule"] {
+            let offered = next(object, &[]);
+            assert!(offered.len() >= 2 && (object == "monitor" || is_of(object)));
+            for offer in offered {
+                let Next::Word(word, _) = offer else { panic!("{offer:?}") };
+                assert!(objects(object, word).is_ok(), "{object} {word}");
+                assert!(!next(object, &[word]).contains(&offer));
+            }
+        }
+        assert!(next("monitor", &["frob"]).is_empty());
     }
 
     #[test]

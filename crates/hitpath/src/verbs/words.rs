@@ -57,6 +57,7 @@ Commands:
   hitpath xfrm policy { list | flush } [ SELECTOR ] [ dir DIR ] [ name NAME ] ...
   hitpath xfrm policy { count | getdefault }
   hitpath xfrm policy setdefault { in | out | fwd } { accept | block } ...
+  hitpath xfrm monitor [ all | SA | policy ] [ label ]
 
 Examples, one direction of a tunnel:
   hitpath xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x1001 mode tunnel reqid 1 \\
@@ -77,6 +78,23 @@ Beyond iproute2:
 
     /// Routes, as `ip route` has them
     #[command(visible_aliases = ["ro", "r"], after_help = "\
+Commands:
+  hitpath route { add | replace | change } [ KIND ] PREFIX [ via ADDRESS ]
+                [ dev PORT [ port-vrf NAME ] ] [ onlink ] [ src ADDRESS ] [ metric N ]
+                [ proto PROTOCOL ] [ TABLE ] [ NEXTHOP ] ...
+  hitpath route { add | replace | change } PREFIX via ADDRESS recursive [ metric N ] [ TABLE ]
+  hitpath route { add | replace | change } PREFIX nexthop vrf VRF [ metric N ] [ TABLE ]
+  hitpath route del [ KIND ] PREFIX [ via ADDRESS ] [ dev PORT ] [ metric N ] [ TABLE ]
+  hitpath route get ADDRESS [ from ADDRESS ] [ iif { PORT | VRF | lo } ] [ mark N ] [ vrf NAME ]
+  hitpath route { show | flush } [ [ root | match | exact ] PREFIX ] [ dev PORT ] [ via ADDRESS ]
+                [ type KIND ] [ proto PROTOCOL ] [ TABLE | table all ]
+  hitpath route monitor [ label ]
+
+TABLE := vrf NAME | table N
+KIND := unicast | blackhole | unreachable | prohibit
+PROTOCOL := kernel | boot | static | bgp | ospf ... | N
+NEXTHOP := nexthop { via ADDRESS [ dev PORT ] | dev PORT } [ weight N ]
+
 Examples:
   hitpath route add 10.2.0.0/16 via 192.0.2.2
   hitpath route add default via 192.0.2.254 dev wan vrf blue
@@ -90,6 +108,18 @@ Examples:
 
     /// Policy rules, as `ip rule` has them
     #[command(visible_aliases = ["ru"], after_help = "\
+Commands:
+  hitpath rule add SELECTOR [ priority N ] ACTION
+  hitpath rule del SELECTOR [ priority N ] [ ACTION ]
+  hitpath rule { show | flush } SELECTOR [ priority N ] [ ACTION ]
+  hitpath rule monitor [ label ]
+
+SELECTOR := [ from PREFIX ] [ to PREFIX ] [ iif { PORT | VRF | lo } ] [ oif VRF ]
+            [ fwmark VALUE[/MASK] ] [ ipproto PROTOCOL ] [ sport PORT[-PORT] ]
+            [ dport PORT[-PORT] ] [ dscp DSCP | tos OCTET ]
+ACTION := lookup { N | VRF | l3mdev } [ suppress_prefixlength N ] | goto N |
+          unreachable | prohibit | blackhole
+
 Examples:
   hitpath rule add from 10.1.0.0/16 lookup 100
   hitpath rule add iif blue to 10.9.0.0/16 lookup red    out of the VRF blue into red
@@ -102,6 +132,14 @@ Examples:
 
     /// Neighbours, as `ip neigh` has them
     #[command(visible_aliases = ["neighbour", "neighbor", "n"], after_help = "\
+Commands:
+  hitpath neigh { add | replace } ADDRESS lladdr MAC dev PORT [ nud permanent ]
+  hitpath neigh { del | get } ADDRESS dev PORT
+  hitpath neigh { show | flush } [ PREFIX ] [ dev PORT ] [ nud STATE ] [ vrf NAME ]
+  hitpath neigh monitor [ label ]
+
+STATE := permanent | reachable | probe
+
 Examples:
   hitpath neigh show
   hitpath neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev wan
@@ -111,6 +149,14 @@ Examples:
 
     /// The gateway's own addresses, as `ip addr` has them
     #[command(visible_aliases = ["address", "a"], after_help = "\
+Commands:
+  hitpath addr { add | replace | del } ADDRESS/LENGTH [ brd + ] [ scope SCOPE ] [ label PORT ]
+               [ nodad ] dev PORT
+  hitpath addr { show | flush } [ dev PORT ] [ to PREFIX ] [ vrf NAME ]
+  hitpath addr monitor [ label ]
+
+SCOPE := link | global
+
 Examples:
   hitpath addr show
   hitpath addr add 192.0.2.1/24 dev wan
@@ -119,6 +165,22 @@ Examples:
 
     /// Ports, as `ip link` has interfaces
     #[command(visible_aliases = ["l"], after_help = "\
+Commands:
+  hitpath link add link PORT [ name ] NAME [ up ] [ mtu BYTES ] [ vrf NAME ]
+               type vlan [ protocol { 802.1Q | 802.1ad } ] id ID
+  hitpath link add [ name ] NAME [ up ] [ mtu BYTES ] [ vrf NAME ] type xfrm dev PORT if_id ID
+  hitpath link add [ name ] NAME [ up ] type vrf table N
+  hitpath link del NAME
+  hitpath link set [ dev ] PORT { up | down | mtu BYTES | { vrf | master } NAME | nomaster |
+               side SIDE | rpf MODE | mss MSS } ...
+  hitpath link show [ LINK ] [ up ] [ { vrf | master } NAME ] [ type KIND ]
+  hitpath link monitor [ label ]
+
+SIDE := protected | unprotected | unset
+MODE := off | strict | feasible | loose
+MSS := off | pmtu | BYTES
+KIND := vrf | vlan | xfrm | memory | pcap | tap | af-packet
+
 Examples:
   hitpath link show
   hitpath link set wan down
@@ -144,7 +206,7 @@ Commands:
                          [ ecn | noecn ] [ ce_threshold TIME ] [ memory_limit SIZE ]
               | pfifo [ limit N ]
   hitpath qdisc del dev NAME { root | parent 1: }
-  hitpath qdisc show [ dev NAME ]
+  hitpath qdisc show [ dev NAME ] [ root | parent 1: ] [ handle 1: ]
 
 Examples:
   hitpath qdisc add dev wan root handle 1: tbf rate 100mbit burst 32kb latency 50ms
@@ -158,6 +220,13 @@ Examples:
 
     /// Virtual routing and forwarding instances, as `ip vrf` has them
     #[command(after_help = "\
+Commands:
+  hitpath vrf add NAME [ table N ]
+  hitpath vrf del NAME
+  hitpath vrf set NAME [ ipsec { auto | off | required } ] [ ike { bypass | policy } ]
+              [ highest-share PERCENT ]
+  hitpath vrf show [ NAME ]
+
 Examples:
   hitpath vrf show
   hitpath vrf add blue table 10

@@ -128,6 +128,18 @@ pub struct CaptureError {
     pub problem: Problem,
 }
 
+/// What is said of a file that is compressed, otherwise than by gzip.
+fn compressed(begin: &[u8; 4]) -> String {
+    let by = match begin {
+        [0x28, 0xb5, 0x2f, 0xfd] => "zstd",
+        [0xfd, b'7', b'z', b'X'] => "xz",
+        [b'B', b'Z', b'h', _] => "bzip2",
+        [0x04, 0x22, 0x4d, 0x18] => "lz4",
+        _ => return String::new(),
+    };
+    format!(", as what {by} compresses does; {by} -d expands it")
+}
+
 /// What is wrong with a capture file.
 #[derive(Debug, Error)]
 pub enum Problem {
@@ -135,7 +147,7 @@ pub enum Problem {
     #[error("cannot read: {0}")]
     Read(#[source] io::Error),
     /// It does not begin like a capture.
-    #[error("neither pcap nor pcapng: it begins with {0:02x?}")]
+    #[error("neither pcap nor pcapng: it begins with {0:02x?}{by}", by = compressed(.0))]
     Magic([u8; 4]),
     /// A version that is not known.
     #[error("format version {0}.{1} is not supported")]

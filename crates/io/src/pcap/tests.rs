@@ -350,6 +350,11 @@ fn what_cannot_be_is_refused_with_its_place_and_reason() {
             38]",
         ),
         (
+            b"\x28\xb5\x2f\xfd....".to_vec(),
+            "test: at byte 0, after packet 0: neither pcap nor pcapng: it begins with [28, b5, 2f, \
+            fd], as what zstd compresses does; zstd -d expands it",
+        ),
+        (
             maker.pcap(0xa1b2_cd34, 1),
             "test: at byte 0, after packet 0: neither pcap nor pcapng: it begins with [34, cd, b2, \
             a1]",

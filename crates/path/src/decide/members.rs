@@ -9,7 +9,7 @@ use wire::{FlowKey, FragmentClass, PacketFields, Upper};
 
 use super::trace::{FoundPolicy, Step, WithoutPolicies};
 use crate::decision::Verdict;
-use crate::foretell::{Parsed, Size, Told, Untold, Wait};
+use crate::foretell::{Parsed, Size, Told, Unheard, Untold, Wait};
 use crate::host::Delivery;
 use crate::members::Members;
 use crate::stage::oversize::Fit;
@@ -180,13 +180,20 @@ fn members(step: &Step<'_>) -> Members {
         Step::Told(told) => told_of(all, told),
         Step::Generated { length, vrf } => all.with("length", length).with("vrf", vrf),
         Step::Wait(ref wait) => match *wait {
-            Wait::Neighbour { port, address, is_asked, is_told } => all
-                .with("for", "neighbour")
-                .with("port", port)
-                .shown("address", address)
-                .with("asked", is_asked)
-                .with("seconds", flow::NeighbourQueue::PATIENCE.as_secs())
-                .with("told", is_told),
+            Wait::Neighbour { port, address, is_asked, is_told, unheard } => {
+                let all = all
+                    .with("for", "neighbour")
+                    .with("port", port)
+                    .shown("address", address)
+                    .with("asked", is_asked)
+                    .with("seconds", flow::NeighbourQueue::PATIENCE.as_secs())
+                    .with("told", is_told);
+                match unheard {
+                    None => all,
+                    Some(Unheard { reason: Some(reason), .. }) => all.with("arp", reason.name()),
+                    Some(Unheard { reason: None, .. }) => all.with("arp", "elsewhere"),
+                }
+            }
             Wait::Fragments(seconds) => all.with("for", "fragments").with("seconds", seconds),
             Wait::Sa(template) => all
                 .with("for", "sa")

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use conntrack::{Refused, Tuple};
 use packet::{DropReason, Time};
 use pipeline::NatNew;
-use tables::{NextHop, NextHopId, NextHopState, Sa, Tables, Template};
+use tables::{NextHop, NextHopId, NextHopState, Port, Sa, Tables, Template};
 use wire::common::Facts;
 use wire::{
     FragmentClass, Headers, Origin, PacketFields, PortId, Protocol, SaSlot, VrfId, fragment,
@@ -23,7 +23,9 @@ use wire::{
 use crate::batch::{AS_QUOTED, Arrival, Known};
 use crate::connection::Change;
 use crate::decide::trace::{Step, Trace};
-use crate::decide::{Locality, LookedUp, Made, Seen, decide_by, has_broadcast, source_of_error};
+use crate::decide::{
+    FrameEnd, Locality, LookedUp, Made, Seen, decide_by, has_broadcast, source_of_error,
+};
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::encapsulation::{Inner, inner_limit, outer_length};
 use crate::host::errors::{self, IcmpError};
@@ -166,11 +168,22 @@ pub enum Wait<'a> {
         is_asked: bool,
         /// Whether the sender is told if it does not answer.
         is_told: bool,
+        /// What becomes of the answer, if flows keep it from the gateway.
+        unheard: Option<Unheard<'a>>,
     },
     /// For the other fragments of its datagram, up to so many seconds.
     Fragments(u64),
     /// No packet waits for an SA.
     Sa(&'a Template),
+}
+
+/// Why ARP does not come to the gateway: what the flows of a port's VRF do with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Unheard<'a> {
+    /// The name of the VRF.
+    pub vrf: &'a str,
+    /// Why they drop it, if they do. Otherwise they send it elsewhere.
+    pub reason: Option<DropReason>,
 }
 
 /// What the sender is told.
@@ -255,6 +268,13 @@ impl<T: Trace> Trace for Foretelling<'_, '_, T> {
 struct Leaving {
     slot: Option<SaSlot>,
     next_hop: NextHopId,
+}
+
+/// What becomes of a packet that has a next hop.
+enum Emitted {
+    Sent,
+    /// Until the next hop's Ethernet address is known.
+    Waits,
 }
 
 impl<'a, T: Trace> Foretelling<'a, '_, T> {
@@ -445,8 +465,8 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
         let Some(next_hop) = next_hop else { return Fate::Dropped(DropReason::PortDown) };
         self.trace.step_if(|| Step::neighbour(next_hop, Some(peer), tables));
         match self.emit(next_hop, Some(peer), false) {
-            Ok(true) => Fate::SentOnceResolved,
-            Ok(false) => Fate::SentInClear,
+            Ok(Emitted::Waits) => Fate::SentOnceResolved,
+            Ok(Emitted::Sent) => Fate::SentInClear,
             Err(reason) => Fate::Dropped(reason),
         }
     }
@@ -558,8 +578,8 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
         let Some(slot) = leaving.slot else {
             let to = self.neighbour.unwrap_or(to);
             return match self.emit(leaving.next_hop, Some(to), !is_own) {
-                Ok(true) => Fate::SentOnceResolved,
-                Ok(false) => Fate::SentInClear,
+                Ok(Emitted::Waits) => Fate::SentOnceResolved,
+                Ok(Emitted::Sent) => Fate::SentInClear,
                 Err(reason) => Fate::Dropped(reason),
             };
         };
@@ -570,8 +590,8 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
             return Fate::Dropped(DropReason::EspSequenceExhausted);
         }
         match self.emit(leaving.next_hop, Some(sa.spec.identity.destination), false) {
-            Ok(true) => Fate::SentOnceResolved,
-            Ok(false) => Fate::SentEncrypted,
+            Ok(Emitted::Waits) => Fate::SentOnceResolved,
+            Ok(Emitted::Sent) => Fate::SentEncrypted,
             Err(reason) => Fate::Dropped(reason),
         }
     }
@@ -625,28 +645,44 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
         fit
     }
 
-    /// As [`Neighbours::emit`](crate::outputs::Neighbours::emit). Returns whether the packet waits for
-    /// its next hop, which stands for `to` if it has no address of its own.
+    /// As [`Neighbours::emit`](crate::outputs::Neighbours::emit), to a next hop that stands for `to` if
+    /// it has no address of its own. A packet that waits in vain is dropped in the end.
     fn emit(
         &mut self,
         id: NextHopId,
         to: Option<IpAddr>,
         is_told: bool,
-    ) -> Result<bool, DropReason> {
+    ) -> Result<Emitted, DropReason> {
         let next_hop = self.tables.next_hop(id).ok_or(DropReason::PortDown)?;
         match next_hop.state {
-            NextHopState::Resolved | NextHopState::Queued => Ok(false),
+            NextHopState::Resolved | NextHopState::Queued => Ok(Emitted::Sent),
             NextHopState::Down => Err(DropReason::PortDown),
             NextHopState::Pending | NextHopState::OnLink => {
                 let address = next_hop.address.or(to).ok_or(DropReason::NeighbourUnresolved)?;
                 let port = self.tables.port(next_hop.port).ok_or(DropReason::PortDown)?;
                 let is_asked = port.source_for(address).is_some();
+                // Neighbour discovery for the gateway meets no flows.
+                let unheard = if address.is_ipv4() { self.unheard(port) } else { None };
                 let port = &*port.spec.name;
-                let wait = Wait::Neighbour { port, address, is_asked, is_told };
+                let wait = Wait::Neighbour { port, address, is_asked, is_told, unheard };
                 self.trace.step(|| Step::Wait(wait));
-                Ok(true)
+                match unheard {
+                    None => Ok(Emitted::Waits),
+                    Some(_) => Err(DropReason::NeighbourUnresolved),
+                }
             }
         }
+    }
+
+    /// Why ARP that comes by a port does not come to the gateway, if it does not.
+    fn unheard(&self, port: &Port) -> Option<Unheard<'a>> {
+        let reason = match Locality::new(self.tables).arp(port, |_| {}) {
+            Ok(ends) if ends.contains(&FrameEnd::Normal) => return None,
+            Ok(_) => None,
+            Err(reason) => Some(reason),
+        };
+        let vrf = self.tables.vrf_name(port.spec.vrf).unwrap_or("?");
+        Some(Unheard { vrf, reason })
     }
 
     /// As [`Applier::output`](crate::stage::apply::Applier::output).

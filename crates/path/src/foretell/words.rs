@@ -4,7 +4,7 @@ use core::fmt;
 
 use pipeline::{NatEnd, NatNew};
 
-use super::{Fit, Opened, Parsed, Size, Told, Untold, Wait};
+use super::{Fit, Opened, Parsed, Size, Told, Unheard, Untold, Wait};
 use crate::decide::trace::Ends;
 
 impl fmt::Display for Parsed {
@@ -82,12 +82,13 @@ impl fmt::Display for List<'_> {
 impl fmt::Display for Wait<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Neighbour { port, address, is_asked, is_told } => {
+            Self::Neighbour { port, address, is_asked, is_told, unheard } => {
                 write!(f, "until {address} has answered on {port}")?;
                 let seconds = flow::NeighbourQueue::PATIENCE.as_secs();
-                match is_asked {
-                    true => write!(f, "; if it does not within {seconds} s")?,
-                    false => write!(
+                match unheard {
+                    Some(unheard) => write!(f, ", {unheard}; after {seconds} s")?,
+                    None if is_asked => write!(f, "; if it does not within {seconds} s")?,
+                    None => write!(
                         f,
                         ", which nobody asks, as {port} has no address of its family; after \
                         {seconds} s"
@@ -107,6 +108,18 @@ impl fmt::Display for Wait<'_> {
                 template.destination, template.reqid
             ),
         }
+    }
+}
+
+impl fmt::Display for Unheard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { vrf, reason } = self;
+        write!(f, "whose answer does not reach the gateway, as the flows of VRF {vrf} ")?;
+        match reason {
+            Some(reason) => write!(f, "drop ARP ({})", reason.name())?,
+            None => f.write_str("send ARP elsewhere")?,
+        }
+        f.write_str(", and would let it in by `arp actions=NORMAL`")
     }
 }
 

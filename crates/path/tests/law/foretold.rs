@@ -89,6 +89,10 @@ impl Passed {
             return Some("senders told");
         }
         if let Some(reason) = fate.reason() {
+            // That is so once it has waited in vain.
+            if reason == DropReason::NeighbourUnresolved && self.held {
+                return None;
+            }
             return (!self.drops.contains(&reason)).then_some("not dropped for that reason");
         }
         let is_dropped = !self.drops.is_empty();

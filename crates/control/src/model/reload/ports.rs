@@ -136,7 +136,6 @@ impl Draft<'_> {
         if unchanged {
             // Who asked for an address may have changed all the same.
             for port in wanted {
-                self.desired.touch_port(&self.tables, &port.settings.name);
                 self.desired.ports.insert(port.settings.name.clone(), port);
             }
             return Ok(());
@@ -247,6 +246,7 @@ impl Draft<'_> {
 
     fn put_port(&mut self, port: DesiredPort, notes: &mut Notes) -> Result<(), Refusal> {
         let name = port.settings.name.clone();
+        self.desired.touch_port(&self.tables, &name);
         let spec = self.desired.port_spec(&name, &port)?;
         let is = self.desired.ports.get(&name).cloned();
         match &is {
@@ -273,7 +273,6 @@ impl Draft<'_> {
             }
         }
         let id = port.id;
-        self.desired.touch_port(&self.tables, &name);
         self.desired.ports.insert(name, port);
         self.desired.neighbours.settle(&mut self.tables, id);
         Ok(())

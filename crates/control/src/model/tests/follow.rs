@@ -1,6 +1,6 @@
 //! Who follows what changes is told everything that changes, and nothing else.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use api::{Batch, MonitorView, OnRefusal, Origin, RouteFilter, RuleSpec};
 
@@ -69,8 +69,8 @@ fn an_sa_without_numbers_is_told_once() {
 }
 
 /// What there is, by what makes each object one of its own.
-fn listed(control: &mut Control) -> BTreeSet<String> {
-    let mut all = BTreeSet::new();
+fn listed(control: &mut Control) -> BTreeMap<String, MonitorView> {
+    let mut all = BTreeMap::new();
     let requests = [
         Request::AddressList(Default::default()),
         Request::RouteList(RouteFilter { all: true, ..RouteFilter::default() }),
@@ -81,15 +81,6 @@ fn listed(control: &mut Control) -> BTreeSet<String> {
         Request::LinkList(Default::default()),
     ];
     for request in requests {
-        let request = match request {
-            Request::LinkList(_) => {
-                let links = control.handle(request, NOW).unwrap();
-                let Reply::Links(links) = links else { panic!() };
-                all.extend(links.into_iter().map(MonitorView::Link).filter_map(name));
-                continue;
-            }
-            request => request,
-        };
         let views: Vec<MonitorView> = match control.handle(request, NOW).unwrap() {
             Reply::Addresses(all) => all.into_iter().map(MonitorView::Address).collect(),
             Reply::Routes(all) => all.into_iter().map(MonitorView::Route).collect(),
@@ -97,15 +88,28 @@ fn listed(control: &mut Control) -> BTreeSet<String> {
             Reply::Rules(all) => all.into_iter().map(MonitorView::Rule).collect(),
             Reply::States(all) => all.into_iter().map(MonitorView::State).collect(),
             Reply::Policies(all) => all.into_iter().map(MonitorView::Policy).collect(),
+            Reply::Links(all) => all.into_iter().map(MonitorView::Link).collect(),
             other => panic!("{other:?}"),
         };
-        all.extend(views.into_iter().filter_map(name));
+        all.extend(views.into_iter().filter_map(|view| Some((name(&view)?, as_told(view)))));
     }
     all
 }
 
+/// A view without what changes by itself.
+fn as_told(mut view: MonitorView) -> MonitorView {
+    match &mut view {
+        // Which side a port is on, and who may send by it, follows from tunnels and routes.
+        MonitorView::Link(it) => (it.side, it.tunnel_end) = Default::default(),
+        MonitorView::Policy(it) => it.position = 0,
+        MonitorView::State(it) => it.age_seconds = None,
+        _ => {}
+    }
+    view
+}
+
 /// What makes an object one of its own; none if the gateway has made it by itself.
-fn name(view: MonitorView) -> Option<String> {
+fn name(view: &MonitorView) -> Option<String> {
     Some(match view {
         MonitorView::Link(it) => format!("link {}", it.ifname),
         MonitorView::Address(it) if it.origin == Origin::Gateway => return None,
@@ -122,6 +126,29 @@ fn name(view: MonitorView) -> Option<String> {
     })
 }
 
+/// What a file says of objects that are followed, and what it may say instead.
+const RELOADED: &[(&str, &str)] = &[
+    ("name = \"lan\"\nkind = \"memory\"", "name = \"lan\"\nkind = \"memory\"\nmtu = 1300"),
+    ("mtu = 1300", "mtu = 1300\nup = false"),
+    ("up = false", "rpf = \"strict\""),
+    ("rpf = \"strict\"", "mss-clamp = 1200"),
+    ("\"2001:db8:13::1/64\"", "\"2001:db8:13::9/64\""),
+    ("\"192.168.13.1/24\"", "\"192.168.13.1/25\""),
+    ("via = \"192.168.11.1\"", "via = \"192.168.11.9\""),
+    ("via = \"192.168.11.9\"", "via = \"192.168.11.9\"\nmetric = 7"),
+    ("02:00:00:00:00:01", "02:00:00:00:00:02"),
+    ("[[policy]]", "[[policy]]\nname = \"first\""),
+    ("\"first\"", "\"second\""),
+    ("\"second\"", "\"second\"\npriority = 9"),
+    ("reqid = 1 }", "reqid = 2 }"),
+    ("0x0001", "0x0002"),
+    ("[[route]]", "[[rule]]\npriority = 50\nfrom = \"10.0.0.0/8\"\ntable = 5\n[[route]]"),
+    ("table = 5", "table = 6"),
+    ("[[route]]", "[[vrf]]\nname = \"red\"\ntable = 100\n[[route]]"),
+    ("mss-clamp = 1200", "vrf = \"red\""),
+    ("table = 100", "table = 101"),
+];
+
 #[test]
 fn who_follows_knows_what_there_is() {
     let mut control = running(BASE);
@@ -129,16 +156,27 @@ fn who_follows_knows_what_there_is() {
     let mut known = listed(&mut control);
     let mut check = |control: &mut Control, what: &str| {
         let mut told = 0;
+        let is = listed(control);
         for change in control.take_object_changes(NOW) {
             told += 1;
-            let deleted = change.is_deleted;
-            let Some(name) = name(change.view) else { continue };
-            match deleted {
-                true => assert!(known.remove(&name), "{what}: {name} was not known"),
-                false => _ = known.insert(name),
+            let Some(name) = name(&change.view) else { continue };
+            let was = match change.is_deleted {
+                true => known.remove(&name),
+                false => {
+                    let view = as_told(change.view);
+                    assert_eq!(Some(&view), is.get(&name), "{what}: {name} is told otherwise");
+                    known.insert(name.clone(), view)
+                }
+            };
+            assert_eq!(was.is_some(), change.was_there, "{what}: {name}");
+        }
+        assert!(known.keys().eq(is.keys()), "{what}: {known:#?}\n{is:#?}");
+        for (name, view) in &is {
+            // Whether they can be used follows from ports.
+            if !matches!(view, MonitorView::Address(_) | MonitorView::Route(_)) {
+                assert_eq!(known.get(name), Some(view), "{what}: {name} is not as was told");
             }
         }
-        assert_eq!(known, listed(control), "{what}");
         told
     };
     for line in [
@@ -180,6 +218,15 @@ fn who_follows_knows_what_there_is() {
         reload(&mut control, text).unwrap();
         assert!(check(&mut control, text) > 0);
     }
+    let mut is = BASE.to_owned();
+    for (from, to) in RELOADED {
+        is = is.replacen(from, to, 1);
+        let said = reload(&mut control, &is).unwrap();
+        assert_ne!(said, "", "{to}: nothing is different");
+        assert!(check(&mut control, to) > 0, "{to}: nothing was told");
+    }
+    reload(&mut control, BASE).unwrap();
+    assert!(check(&mut control, "all at once") > 0);
     // Nobody follows any more, and nothing is kept.
     control.watch(false);
     run(&mut control, "vrf add blue").unwrap();
