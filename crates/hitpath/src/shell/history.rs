@@ -1,5 +1,6 @@
 //! The file that lines are remembered in.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -41,13 +42,8 @@ pub(super) fn may_keep(line: &str) -> bool {
         let next = words.get(at + 2).map_or("", |next| *next);
         "xfrm".starts_with(pair[0]) && "state".starts_with(pair[1]) && next.starts_with(['a', 'u'])
     });
-    !adds_sa && !words.iter().any(|word| BEFORE_KEYS.contains(word) || is_long_hexadecimal(word))
-}
-
-/// Whether this may be a key that stands in a wrong place: no other number is so long.
-fn is_long_hexadecimal(word: &str) -> bool {
-    let digits = word.strip_prefix("0x").or(word.strip_prefix("0X")).unwrap_or(word);
-    digits.len() >= 24 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    let has_key = matches!(api::without_keys(line), Cow::Owned(_));
+    !adds_sa && !has_key && !words.iter().any(|word| BEFORE_KEYS.contains(word))
 }
 
 #[cfg(test)]
