@@ -239,22 +239,13 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         self.trace.step(&Step::Tracked { table, zone, ct: &said, fields: &self.outcome.fields });
         match ct.table {
             Some(next) => {
-                // Where nothing is done behind it, nobody asks what the packet would be like there.
-                let restores = self.has_more();
-                if restores {
-                    self.fork();
+                self.forks.push((self.outcome.fields.clone(), self.outcome.writes));
+                if let Some((untracked, _)) = self.forks.last_mut() {
+                    untracked.clear_ct();
                 }
-                self.go(next, table, None, Then { levels: 0, restores });
+                self.go(next, table, None, Then { levels: 0, restores: true });
             }
             None => self.outcome.fields.clear_ct(),
-        }
-    }
-
-    /// Keeps the packet as it goes on behind a `ct` with a table.
-    fn fork(&mut self) {
-        self.forks.push((self.outcome.fields.clone(), self.outcome.writes));
-        if let Some((untracked, _)) = self.forks.last_mut() {
-            untracked.clear_ct();
         }
     }
 

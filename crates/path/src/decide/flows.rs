@@ -232,13 +232,15 @@ fn ask(
     said.stays &= tracking.asked.is_none_or(|address| destinations().contains(&address));
     let turning = Turning { key, translated, is_chain };
     match outcome.ends.as_slice() {
-        [] => match outcome.drop {
-            Some(pipeline::DropReason::Rejected(with)) => {
-                said.turn.end = Some(Verdict::Refuse(DropReason::FlowDrop, refusal(with)));
-                turning.turn(&mut said.turn, &outcome.fields, outcome.writes);
-            }
-            why => said.turn.end = Some(Verdict::Drop(reason(why))),
-        },
+        [] => {
+            said.turn.end = Some(match outcome.drop {
+                Some(pipeline::DropReason::Rejected(with)) => {
+                    Verdict::Refuse(DropReason::FlowDrop, refusal(with))
+                }
+                why => Verdict::Drop(reason(why)),
+            });
+            turning.turn(&mut said.turn, &outcome.fields, outcome.writes);
+        }
         [end] => {
             let (fields, writes) = outcome.fields_of(end);
             said.turn.end = ending(end, fields, key, tables);
