@@ -63,7 +63,7 @@ link set lan down"""
 
 TABLES = ("ports", "routes", "policies", "sas", "neighbours", "vrfs")
 
-CHANGING = {"index", "id", "statistics", "packets", "bytes", "errors", "age_ms", "sent_sequence"}
+CHANGING = {"index", "id", "statistics", "packets", "bytes", "errors", "age_ms", "age_seconds", "sent_sequence"}
 """Members that begin anew with a gateway, or go on behind what may have been sent."""
 
 

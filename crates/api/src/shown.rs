@@ -9,12 +9,13 @@ const HIDDEN: &str = "...";
 /// As many characters of a word are shown.
 const SHOWN: usize = 40;
 
-/// The fewest characters of a word that may be a key. Those of all algorithms are longer, or empty.
+/// The fewest characters of a word that may be a key, or be left of one, where keys are taken. Those of
+/// all algorithms are longer, or empty.
 const SHORTEST: usize = 12;
 
-/// The fewest decimal digits that may be a key. Keys in hexadecimal nearly always have a letter, and
-/// numbers that somebody counts or names something by are shorter.
-const SHORTEST_DECIMAL: usize = 24;
+/// The fewest hexadecimal digits in a row that may be a key wherever they stand: names of interfaces,
+/// Ethernet addresses and numbers have fewer, and keys at least 32.
+const SHORTEST_ANYWHERE: usize = 24;
 
 /// A word as errors show it: nothing that could confuse a terminal, not all of a long one, and
 /// nothing of it that looks like a key.
@@ -53,31 +54,31 @@ pub fn may_be_key(word: &str) -> bool {
     word.len() >= SHORTEST && (looks_like_key(word) || !is_like_address(word))
 }
 
-/// Letters and digits that are a key, or hold one.
+/// Letters and digits that are a key, or hold one. A mask is none.
 fn looks_like_key(run: &str) -> bool {
-    if has_prefix(run) {
-        return run.len() > SHORTEST;
-    }
-    let is_key = |digits: &str| match digits.bytes().all(|it| it.is_ascii_digit()) {
-        true => digits.len() >= SHORTEST_DECIMAL,
-        false => digits.len() >= SHORTEST,
-    };
-    run.split(|it: char| !it.is_ascii_hexdigit()).any(is_key)
+    let is_mask = |digits: &str| digits.bytes().all(|it| it == digits.as_bytes()[0]);
+    run.split(|it: char| !it.is_ascii_hexdigit())
+        .any(|digits| digits.len() >= SHORTEST_ANYWHERE && !is_mask(digits))
 }
 
 fn has_prefix(word: &str) -> bool {
     word.starts_with("0x") || word.starts_with("0X")
 }
 
-/// Whether a word is short pieces with dots, colons and slashes between them, and no more than an
-/// address and its length has.
+/// Whether a word is short pieces with dots, colons, slashes or a hyphen between them, and no more
+/// than an address and its length has, or two of them.
 fn is_like_address(word: &str) -> bool {
     // ::ffff:192.0.2.1/128, with all of its zeroes.
     const MOST_PIECES: usize = 11;
+    const LONGEST: usize = 4;
     let separators = ['.', ':', '/'];
-    word.contains(separators)
-        && word.split('-').all(|end| end.split(separators).count() <= MOST_PIECES)
-        && word.split(separators).all(|piece| piece.len() < SHORTEST)
+    let is_piece =
+        |it: &str| it.len() <= LONGEST && it.bytes().all(|it| it.is_ascii_alphanumeric());
+    word.split('-').all(|end| {
+        end.contains(separators)
+            && end.split(separators).count() <= MOST_PIECES
+            && end.split(separators).all(is_piece)
+    })
 }
 
 #[cfg(test)]
@@ -97,8 +98,8 @@ mod tests {
             (format!("in_port=0x{KEY},ip"), "in_port=0x...,ip"),
             (format!("enc aes 0x{KEY} 128"), "enc aes 0x... 128"),
             (format!("{KEY}zz"), "..."),
-            ("deadbeefcafeba".to_owned(), "..."),
-            ("1".repeat(40), "..."),
+            (KEY[..24].to_owned(), "..."),
+            ("12345678".repeat(4), "..."),
         ] {
             assert_eq!(shown(&word), told, "{word}");
         }
@@ -116,6 +117,11 @@ mod tests {
             "replay-window",
             "rfc4106(gcm(aes))",
             "authentication-none",
+            "enx001122aabbcc",
+            "br-1a2b3c4d5e6f",
+            "deadbeefcafebabe",
+            "0x0102030405060708",
+            "0xffffffffffffffffffffffffffffffff",
         ] {
             assert_eq!(shown(word), word);
         }
@@ -131,14 +137,21 @@ mod tests {
     fn where_keys_are_taken_any_long_word_may_be_one() {
         let in_pieces = KEY.as_bytes().chunks(2).map(|it| str::from_utf8(it).unwrap());
         let in_pieces = in_pieces.collect::<Vec<_>>().join(":");
-        for word in [KEY, "correct horse", "mysecretmysecret1234", &in_pieces, "Zm9v/YmFyYmF6cXV4"]
-        {
+        for word in [
+            KEY,
+            "correct horse",
+            "mysecretmysecret1234",
+            &in_pieces,
+            "Zm9v/YmFyYmF6cXV4",
+            "S3cr3t/Pa55.w0rd",
+            "d3076cbe:98f1a54e:207b6dc9:8e13fa55:6fe0a4d9",
+            "deadbeefcafe",
+        ] {
             assert!(may_be_key(word), "{word}");
         }
         for word in [
             "192.0.2.1000",
             "192.0.2.1-192.0.2.x",
-            "vpn.example.com",
             "2001:db8:aaaa:bbbb:cccc:dddd:192.0.2.1/129",
             "transport",
         ] {

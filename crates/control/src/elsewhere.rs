@@ -261,7 +261,7 @@ const SECTIONS: [(&[&str], Elsewhere); 11] = [
         ("rates and queues are queueing disciplines", "[[qdisc]]; docs/qdisc.md says how"),
     ),
     (
-        &["acl", "acls", "access-list", "access-lists", "rules", "nftables", "iptables"],
+        &["acl", "acls", "access-list", "access-lists", "nftables", "iptables"],
         (
             "packets are let through by several sections, each of which has its own",
             "[firewall] between zones, [[filter]] of a port or VRF, [[flow]] for anything else",

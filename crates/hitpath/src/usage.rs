@@ -49,15 +49,20 @@ pub(crate) fn asks_for_json(words: &[OsString]) -> bool {
     })
 }
 
-/// The words that the error quotes as errors show words: without keys, escaped and cut.
+/// The words that the error quotes as errors show words: without keys, escaped and cut. Behind `xfrm`
+/// any long word may be a key.
 fn with_words_as_shown(mut error: Error) -> Error {
+    let takes_keys = error.to_string().contains("Usage: hitpath xfrm");
     let word = |(kind, value): (ContextKind, &ContextValue)| match value {
         ContextValue::String(word) => Some((kind, word.clone())),
         _ => None,
     };
     let words: Vec<_> = error.context().filter_map(word).collect();
     for (kind, word) in words {
-        let shown = api::shown(&word);
+        let shown = match takes_keys && api::may_be_key(word.trim_start_matches('-')) {
+            true => "...".to_owned(),
+            false => api::shown(&word),
+        };
         if shown != word {
             error.insert(kind, ContextValue::String(shown));
             // It quotes the word once more.
@@ -102,10 +107,12 @@ mod tests {
         for words in [
             &[KEY][..],
             &["xfrm", "state", "add", &format!("--{KEY}")],
+            &["xfrm", "--mysecretmysecret1234"],
             &[&format!("xfrm state add aead rfc4106(gcm(aes)) 0x{KEY} 128")],
             &["show", &format!("0x{KEY}")],
         ] {
-            assert!(!told(words).contains(&KEY[..12]), "{}", told(words));
+            let told = told(words);
+            assert!(!told.contains(&KEY[..12]) && !told.contains("mysecret"), "{told}");
         }
         let escape = told(&["show", "\u{1b}[2J"]);
         assert!(!escape.contains('\u{1b}') && escape.contains("u{1b}"), "{escape}");

@@ -414,7 +414,7 @@ where
     }
 }
 
-/// An element of a list that is one of several words.
+/// An element of a list that is one of several words, beside which there may be keys.
 pub(super) fn word_element<T: Copy>(
     element: &Spanned<DeValue<'_>>,
     words: &[(&str, T)],
@@ -426,8 +426,11 @@ pub(super) fn word_element<T: Copy>(
     };
     let value = words.iter().find(|(word, _)| *word == given).map(|(_, value)| *value);
     if value.is_none() {
-        let what =
-            if given.is_empty() { kind(element.get_ref()).to_owned() } else { quoted(given) };
+        let what = match given {
+            "" => kind(element.get_ref()).to_owned(),
+            given if api::may_be_key(given) => quoted("..."),
+            given => quoted(given),
+        };
         errors.add(
             element.span().start,
             format!("the list holds {what}"),

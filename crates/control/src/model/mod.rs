@@ -487,7 +487,7 @@ impl Control {
     /// Notes what changes from now on: [`Control::take_object_changes`] returns it. Or notes nothing
     /// any more.
     pub fn watch(&mut self, is_on: bool) {
-        self.desired.watch(is_on);
+        self.desired.watch(is_on.then(|| self.publisher.current()));
     }
 
     /// What has changed since it was last called, if somebody watches. To be called after every

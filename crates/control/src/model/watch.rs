@@ -5,6 +5,7 @@
 //! follows, nothing is noted.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use api::{
     AddressView, LinkFilter, LinkView, MonitorObject, MonitorView, NeighbourView, PortView, VrfView,
@@ -13,7 +14,7 @@ use packet::Time;
 use tables::Tables;
 
 use super::desired::{
-    Desired, DesiredPolicy, DesiredPort, DesiredRoute, DesiredSa, Place, StateKey,
+    Desired, DesiredPolicy, DesiredPort, DesiredRoute, DesiredRule, DesiredSa, Place, StateKey,
 };
 use super::links::{VrfCounts, links};
 use super::neighbours::{How, Neighbour};
@@ -35,7 +36,8 @@ pub struct ObjectChange {
 /// What there was of objects that a change may concern.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watch {
-    is_on: bool,
+    /// The tables as they were when nothing had changed yet, while somebody follows.
+    before: Option<Arc<Tables>>,
     /// Ports and VRFs as links.
     links: BTreeMap<String, Option<LinkView>>,
     addresses: BTreeMap<String, Option<DesiredPort>>,
@@ -45,16 +47,22 @@ pub(super) struct Watch {
     policies: BTreeMap<u32, Option<DesiredPolicy>>,
 }
 
+impl Watch {
+    fn is_on(&self) -> bool {
+        self.before.is_some()
+    }
+}
+
 impl Desired {
-    /// Notes what changes from now on, or nothing any more.
-    pub(super) fn watch(&mut self, is_on: bool) {
-        self.watch = Watch { is_on, ..Watch::default() };
-        self.neighbours.watch(is_on);
+    /// Notes what changes from these tables on, or nothing any more.
+    pub(super) fn watch(&mut self, before: Option<Arc<Tables>>) {
+        self.neighbours.watch(before.is_some());
+        self.watch = Watch { before, ..Watch::default() };
     }
 
     /// A port, or one that it has VLANs of, may be about to change.
     pub(super) fn touch_port(&mut self, tables: &Tables, name: &str) {
-        if !self.watch.is_on {
+        if !self.watch.is_on() {
             return;
         }
         let mut names = self.vlans_of(name);
@@ -71,7 +79,7 @@ impl Desired {
 
     /// All ports and VRFs may be about to change.
     pub(super) fn touch_links(&mut self, tables: &Tables) {
-        if !self.watch.is_on {
+        if !self.watch.is_on() {
             return;
         }
         for name in self.ports.keys().cloned().collect::<Vec<_>>() {
@@ -84,7 +92,7 @@ impl Desired {
 
     /// A VRF may be about to come or go.
     pub(super) fn touch_vrf(&mut self, tables: &Tables, name: &str) {
-        if self.watch.is_on && !self.watch.links.contains_key(name) {
+        if self.watch.is_on() && !self.watch.links.contains_key(name) {
             let link = link(tables, self, name);
             self.watch.links.insert(name.to_owned(), link);
         }
@@ -92,7 +100,7 @@ impl Desired {
 
     /// The routes of a prefix may be about to change.
     pub(super) fn touch_routes(&mut self, place: Place) {
-        if self.watch.is_on {
+        if self.watch.is_on() {
             let routes = &self.routes;
             let is = || routes.get(&place).cloned().unwrap_or_default();
             self.watch.routes.entry(place).or_insert_with(is);
@@ -101,14 +109,14 @@ impl Desired {
 
     /// Policy rules may be about to change.
     pub(super) fn touch_rules(&mut self) {
-        if self.watch.is_on && self.watch.rules.is_none() {
+        if self.watch.is_on() && self.watch.rules.is_none() {
             self.watch.rules = Some(self.rules.clone());
         }
     }
 
     /// An SA may be about to change.
     pub(super) fn touch_state(&mut self, key: StateKey) {
-        if self.watch.is_on {
+        if self.watch.is_on() {
             let states = &self.states;
             self.watch.states.entry(key).or_insert_with(|| states.get(&key).cloned());
         }
@@ -116,18 +124,19 @@ impl Desired {
 
     /// A policy may be about to change. One that is new was not there: `was` is none.
     pub(super) fn touch_policy(&mut self, index: u32) {
-        if self.watch.is_on {
+        if self.watch.is_on() {
             let policies = &self.policies;
             self.watch.policies.entry(index).or_insert_with(|| policies.get(&index).cloned());
         }
     }
 
     /// What has changed since this was called last, in the order of [`MonitorObject`].
-    pub(super) fn changes(&mut self, tables: &Tables, now: Time) -> Vec<ObjectChange> {
-        if !self.watch.is_on {
-            return Vec::new();
-        }
-        let watch = std::mem::replace(&mut self.watch, Watch { is_on: true, ..Watch::default() });
+    pub(super) fn changes(&mut self, tables: &Arc<Tables>, now: Time) -> Vec<ObjectChange> {
+        let next = Watch { before: Some(tables.clone()), ..Watch::default() };
+        let Some(before) = self.watch.before.clone() else { return Vec::new() };
+        let watch = std::mem::replace(&mut self.watch, next);
+        // What is gone is told as it was.
+        let tables_of = |is_gone: bool| if is_gone { &*before } else { &**tables };
         let neighbours = self.neighbours.touched();
         let desired = &*self;
         let mut changes = Changes(Vec::new());
@@ -144,7 +153,7 @@ impl Desired {
             };
             let (was, is) = (of(was.as_ref()), of(is));
             // That the port is up or down is a change of the link.
-            let view = |mut view: AddressView| {
+            let view = |mut view: AddressView, _| {
                 view.up = is_up;
                 MonitorView::Address(view)
             };
@@ -153,9 +162,9 @@ impl Desired {
         for (place, was) in watch.routes {
             let is = desired.routes.get(&place).cloned().unwrap_or_default();
             let active = route_views::active(tables, &desired.routes, place, &is);
-            let view = |entry: DesiredRoute| {
-                let is_active = active == Some(entry.spec.metric);
-                let routes = &desired.routes;
+            let view = |entry: DesiredRoute, is_gone: bool| {
+                let is_active = !is_gone && active == Some(entry.spec.metric);
+                let (tables, routes) = (tables_of(is_gone), &desired.routes);
                 MonitorView::Route(route_views::view(tables, routes, place.0, &entry, is_active))
             };
             changes.note_all(was, is, |entry| entry.spec.metric, view);
@@ -192,15 +201,11 @@ impl Desired {
             }
         }
         if let Some(was) = watch.rules {
-            let (was, is) = (was.iter().collect(), desired.rules.iter().collect());
-            changes.note_all(
-                was,
-                is,
-                |(id, _)| *id,
-                |(_, rule)| {
-                    MonitorView::Rule(rules::view(tables, desired, &rule.spec, rule.origin))
-                },
-            );
+            let view = |rule: &DesiredRule, is_gone| {
+                let tables = tables_of(is_gone);
+                MonitorView::Rule(rules::view(tables, desired, &rule.spec, rule.origin))
+            };
+            changes.note_rules(&was, &desired.rules, view);
         }
         for (key, was) in watch.states {
             let is = desired.states.get(&key).cloned();
@@ -254,18 +259,54 @@ impl Changes {
         was: Vec<T>,
         is: Vec<T>,
         key: impl Fn(&T) -> K,
-        view: impl Fn(T) -> MonitorView,
+        view: impl Fn(T, bool) -> MonitorView,
     ) {
         let mut was: BTreeMap<K, T> = was.into_iter().map(|one| (key(&one), one)).collect();
         let is = is.into_iter().map(|one| (was.remove(&key(&one)), one));
         let is: Vec<_> = is.filter(|(before, one)| before.as_ref() != Some(one)).collect();
         for gone in was.into_values() {
-            self.0.push(ObjectChange { is_deleted: true, was_there: true, view: view(gone) });
+            self.0.push(ObjectChange { is_deleted: true, was_there: true, view: view(gone, true) });
         }
         for (before, new) in is {
             let was_there = before.is_some();
-            self.0.push(ObjectChange { is_deleted: false, was_there, view: view(new) });
+            self.0.push(ObjectChange { is_deleted: false, was_there, view: view(new, false) });
         }
+    }
+}
+
+impl Changes {
+    /// The same for policy rules, of which nothing but what they say tells one from the other: their
+    /// numbers are those of their places.
+    fn note_rules(
+        &mut self,
+        was: &RuleList,
+        is: &RuleList,
+        view: impl Fn(&DesiredRule, bool) -> MonitorView,
+    ) {
+        let mut left: BTreeMap<_, Vec<&DesiredRule>> = BTreeMap::new();
+        for (id, rule) in was.iter() {
+            left.entry((id.is_v6, id.priority)).or_default().push(rule);
+        }
+        let mut new = Vec::new();
+        for (id, rule) in is.iter() {
+            let alike = left.get_mut(&(id.is_v6, id.priority));
+            let known = alike.and_then(|alike| {
+                let at = alike.iter().position(|was| *was == rule)?;
+                Some(alike.remove(at))
+            });
+            if known.is_none() {
+                new.push(rule);
+            }
+        }
+        let was_there = true;
+        self.0.extend(left.into_values().flatten().map(|gone| {
+            let view = view(gone, true);
+            ObjectChange { is_deleted: true, was_there, view }
+        }));
+        self.0.extend(new.into_iter().map(|new| {
+            let view = view(new, false);
+            ObjectChange { is_deleted: false, was_there: false, view }
+        }));
     }
 }
 

@@ -112,6 +112,15 @@ enum Next {
     Leave,
 }
 
+/// Whether a line is meant for a shell with pipes. Filters of taps and traces have `&&` and `||`.
+fn has_pipe(words: &[&str]) -> bool {
+    let pipes: &[&str] = match words {
+        ["tap" | "trace", ..] => &["|", ";"],
+        _ => &["|", ";", "&&", "||"],
+    };
+    words.iter().any(|word| pipes.contains(word))
+}
+
 /// Carries out a line. Whatever is wrong is said; the shell goes on.
 fn carry_out(line: &str, global: &Global) -> Next {
     let words = match crate::batch::split(line) {
@@ -136,7 +145,7 @@ fn carry_out(line: &str, global: &Global) -> Next {
             output::say("the up key and Ctrl-R bring earlier lines back");
             return Next::Line;
         }
-        words if words.iter().any(|word| ["|", "||", "&&", ";"].contains(word)) => {
+        words if has_pipe(words) => {
             output::say("there are no pipes here, and one command stands on a line");
             return Next::Line;
         }

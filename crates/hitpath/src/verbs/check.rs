@@ -57,11 +57,12 @@ impl Check {
         let (mut machine, mut running) = (Vec::new(), Vec::new());
         for file in &self.files {
             let result = gateway::check(file);
-            let is_running = result.as_ref().is_ok_and(|config| is_running(file, config, global));
+            let answering = result.as_ref().ok().and_then(|config| answering(config, global));
+            let is_running = answering.as_ref().is_some_and(|other| is_same(file, other));
             if let Ok(config) = &result
                 && self.live
             {
-                machine.push(Machine::look(file, config, is_running)?);
+                machine.push(Machine::look(file, config, answering.is_some())?);
             }
             if is_running {
                 running.push(file.clone());
@@ -128,14 +129,18 @@ const ASK_THE_GATEWAY: &str = "a gateway runs with it; what commands have added 
 /// How long to wait for a gateway.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Whether a gateway that answers runs with this file.
-fn is_running(file: &Path, config: &Config, global: &Global) -> bool {
+/// The file of the gateway that answers at a file's socket.
+fn answering(config: &Config, global: &Global) -> Option<PathBuf> {
     let socket = global.socket_override().unwrap_or(&config.gateway.socket);
-    let Ok(Reply::Daemon(daemon)) = client::ask_within(socket, &Request::Daemon, PATIENCE) else {
-        return false;
-    };
+    match client::ask_within(socket, &Request::Daemon, PATIENCE) {
+        Ok(Reply::Daemon(daemon)) => Some(daemon.config.into()),
+        _ => None,
+    }
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
     let read = |file: &Path| file.canonicalize().ok();
-    read(file).is_some_and(|file| read(Path::new(&daemon.config)) == Some(file))
+    read(one).is_some_and(|one| read(other) == Some(one))
 }
 
 /// What this machine is like for a configuration.
@@ -155,7 +160,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn look(file: &Path, config: &Config, is_running: bool) -> anyhow::Result<Self> {
+    fn look(file: &Path, config: &Config, is_answering: bool) -> anyhow::Result<Self> {
         let missing = seen::missing(&config.ports)?
             .into_iter()
             .map(|(port, interface)| format!("port {port}: there is no interface {interface}"));
@@ -163,7 +168,7 @@ impl Machine {
             file: file.to_owned(),
             missing: missing.collect(),
             processors: wrong_processors(&config.gateway),
-            places: places::wrong(&config.gateway, is_running),
+            places: places::wrong(&config.gateway, is_answering),
             kernel: seen::look(&config.ports)?,
             losses: own::losses(&config.ports)?,
         })

@@ -63,15 +63,20 @@ impl Help {
 
     /// What is wrong with a word of a verb that has no grammar of its own.
     fn is_wrong(&self, name: &str) -> Option<String> {
-        use clap::error::ErrorKind;
+        use clap::error::{ContextKind, ContextValue, ErrorKind};
         if ip_options::is_verb(name) {
             return None;
         }
         let error = suggest::read(&self.line()).err()?;
-        let is_wrong = matches!(
-            error.kind(),
-            ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::UnknownArgument
-        );
+        let is_wrong = match error.kind() {
+            ErrorKind::ValueValidation | ErrorKind::UnknownArgument => true,
+            // It is empty while it is still to come.
+            ErrorKind::InvalidValue => !matches!(
+                error.get(ContextKind::InvalidValue),
+                Some(ContextValue::String(value)) if value.is_empty()
+            ),
+            _ => false,
+        };
         is_wrong.then(|| usage::sentence(error))
     }
 

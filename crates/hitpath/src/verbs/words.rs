@@ -136,6 +136,7 @@ Commands:
   hitpath neigh { add | replace } ADDRESS lladdr MAC dev PORT [ nud permanent ]
   hitpath neigh { del | get } ADDRESS dev PORT
   hitpath neigh { show | flush } [ PREFIX ] [ dev PORT ] [ nud STATE ] [ vrf NAME ]
+    flush takes at least one of these
   hitpath neigh monitor [ label ]
 
 STATE := permanent | reachable | probe
@@ -153,6 +154,7 @@ Commands:
   hitpath addr { add | replace | del } ADDRESS/LENGTH [ brd + ] [ scope SCOPE ] [ label PORT ]
                [ nodad ] dev PORT
   hitpath addr { show | flush } [ dev PORT ] [ to PREFIX ] [ vrf NAME ]
+    flush takes at least one of these
   hitpath addr monitor [ label ]
 
 SCOPE := link | global

@@ -126,6 +126,14 @@ fn name(view: &MonitorView) -> Option<String> {
     })
 }
 
+/// Where an object was that is gone, if it may be somewhere else by what else has gone with it.
+fn place(view: &MonitorView) -> (u32, Option<String>) {
+    match view {
+        MonitorView::Route(it) => (it.table, it.port.clone()),
+        _ => Default::default(),
+    }
+}
+
 /// What a file says of objects that are followed, and what it may say instead.
 const RELOADED: &[(&str, &str)] = &[
     ("name = \"lan\"\nkind = \"memory\"", "name = \"lan\"\nkind = \"memory\"\nmtu = 1300"),
@@ -161,7 +169,15 @@ fn who_follows_knows_what_there_is() {
             told += 1;
             let Some(name) = name(&change.view) else { continue };
             let was = match change.is_deleted {
-                true => known.remove(&name),
+                true => {
+                    let was = known.remove(&name);
+                    assert_eq!(
+                        was.as_ref().map(place),
+                        Some(place(&change.view)),
+                        "{what}: {name}"
+                    );
+                    was
+                }
                 false => {
                     let view = as_told(change.view);
                     assert_eq!(Some(&view), is.get(&name), "{what}: {name} is told otherwise");
@@ -201,6 +217,7 @@ fn who_follows_knows_what_there_is() {
         "xfrm state flush",
         "xfrm policy flush",
         "route flush root 10.0.0.0/8 vrf red",
+        "route add blackhole 10.6.0.0/16 vrf red",
         "addr del 203.0.113.1/24 dev lan",
         "neigh flush dev lan nud permanent",
         "link del lan.5",
@@ -231,4 +248,36 @@ fn who_follows_knows_what_there_is() {
     control.watch(false);
     run(&mut control, "vrf add blue").unwrap();
     assert!(control.take_object_changes(NOW).is_empty());
+}
+
+/// Rules of one priority have the numbers of their places, and are known by what they say.
+#[test]
+fn a_rule_is_told_as_gone_whatever_takes_its_place() {
+    let rule =
+        |from: &str| format!("[[rule]]\npriority = 50\nfrom = \"{from}\"\ntable = 5\n[[route]]");
+    let file = |rules: &[&str]| {
+        let at_the_end = |text: String, from: &&str| text.replacen("[[route]]", &rule(from), 1);
+        rules.iter().rev().fold(BASE.to_owned(), at_the_end)
+    };
+    let mut control = running(&file(&["10.0.0.0/8", "10.1.0.0/16"]));
+    run(&mut control, "rule add from 10.2.0.0/16 lookup 5 priority 60").unwrap();
+    control.watch(true);
+    let mut told = |rules: &[&str]| {
+        reload(&mut control, &file(rules)).unwrap();
+        let change = |change: crate::model::ObjectChange| match change.view {
+            MonitorView::Rule(it) => Some(format!(
+                "{} {}/{}",
+                if change.is_deleted { "-" } else { "+" },
+                it.src,
+                it.srclen.unwrap_or(32)
+            )),
+            _ => None,
+        };
+        let changes = control.take_object_changes(NOW).into_iter();
+        changes.filter_map(change).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&["10.1.0.0/16"]), ["- 10.0.0.0/8"]);
+    assert_eq!(told(&["10.0.0.0/8", "10.1.0.0/16"]), ["+ 10.0.0.0/8"]);
+    assert_eq!(told(&["10.1.0.0/16", "10.0.0.0/8"]), [""; 0]);
+    assert_eq!(told(&["10.0.0.0/9"]), ["- 10.0.0.0/8", "- 10.1.0.0/16", "+ 10.0.0.0/9"]);
 }

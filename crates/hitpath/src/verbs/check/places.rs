@@ -8,11 +8,15 @@ use std::path::Path;
 
 use control::{AuditLog, GatewaySettings};
 
-/// What stands in the way of a daemon; of one that runs already, `is_running` says so.
-pub(super) fn wrong(gateway: &GatewaySettings, is_running: bool) -> Vec<String> {
+/// The folder of logs that the unit of the package makes when it starts.
+const OF_UNIT: &str = "/var/log/hitpath";
+
+/// What stands in the way of a daemon. If one answers at the file's socket, what is in use is taken
+/// for its own, and `is_answering` says so.
+pub(super) fn wrong(gateway: &GatewaySettings, is_answering: bool) -> Vec<String> {
     let addresses = [("metrics", gateway.metrics.address), ("page", gateway.page.address)];
     let addresses = addresses.into_iter().filter_map(|(section, address)| {
-        let why = address_is_wrong(address?, is_running)?;
+        let why = address_is_wrong(address?, is_answering)?;
         Some(format!("address in [{section}]: {why}"))
     });
     let page = gateway.page.socket.as_deref();
@@ -29,16 +33,27 @@ pub(super) fn wrong(gateway: &GatewaySettings, is_running: bool) -> Vec<String> 
     addresses.chain(sockets).chain(log).collect()
 }
 
-fn address_is_wrong(address: SocketAddr, is_running: bool) -> Option<String> {
+fn address_is_wrong(address: SocketAddr, is_answering: bool) -> Option<String> {
     match TcpListener::bind(address) {
-        Err(error) if error.kind() == ErrorKind::AddrInUse && is_running => None,
-        Err(error) => Some(format!("{address}: {error}")),
+        Err(error) if error.kind() == ErrorKind::AddrInUse && is_answering => None,
+        Err(error) => Some(format!("{address}: {}", because(&error))),
         Ok(_) => None,
+    }
+}
+
+/// What may be different for the daemon is said to be so for who asks.
+fn because(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::PermissionDenied => format!("{error}, for the user who checks"),
+        _ => error.to_string(),
     }
 }
 
 /// Its folder is made if it is not there.
 fn socket_is_wrong(path: &Path) -> Option<String> {
+    if let Err(error) = std::os::unix::net::SocketAddr::from_pathname(path) {
+        return Some(format!("{}: {error}", path.display()));
+    }
     if let Ok(found) = fs::symlink_metadata(path) {
         let is_socket = found.file_type().is_socket();
         return (!is_socket).then(|| format!("{} exists and is no socket", path.display()));
@@ -50,14 +65,14 @@ fn socket_is_wrong(path: &Path) -> Option<String> {
 
 /// The file is made if it is not there, and its folder is not.
 fn log_is_wrong(path: &Path) -> Option<String> {
-    let because = |error| format!("{}: {error}", path.display());
+    let because = |error| format!("{}: {}", path.display(), because(&error));
     match fs::symlink_metadata(path) {
         Ok(found) if !found.is_file() => {
             Some(format!("{} exists and is no regular file", path.display()))
         }
         Ok(_) => OpenOptions::new().append(true).open(path).err().map(because),
         Err(_) => {
-            let folder = path.parent()?;
+            let folder = path.parent().filter(|folder| *folder != Path::new(OF_UNIT))?;
             match fs::metadata(folder) {
                 Ok(found) if found.is_dir() => None,
                 Ok(_) => Some(format!("{} is no directory", folder.display())),
@@ -83,6 +98,10 @@ mod tests {
         };
         assert_eq!(wrong(&gateway, false), Vec::<String>::new());
         assert!(!folder.path().join("audit.log").exists() && !folder.path().join("run").exists());
+        gateway.audit = AuditLog::File(Path::new(OF_UNIT).join("audit.log"));
+        assert_eq!(wrong(&gateway, false), Vec::<String>::new());
+        gateway.socket = folder.path().join("s".repeat(200));
+        assert!(wrong(&gateway, false)[0].starts_with("socket in [gateway]: "));
         gateway.audit = AuditLog::File(folder.path().join("nosuch/audit.log"));
         gateway.socket = file.join("control.sock");
         gateway.page.socket = Some(file);
