@@ -98,13 +98,13 @@ LINES = [
     *(f"xfrm state add {key} {K}" for key in ("src", "dst", "spi", "proto", "mode", "reqid", "if_id", "replay-window")),
     *(f"xfrm state add {key} {K}" for key in ("vrf", "sel src", "sel proto", "sel sport", "flag", "aead", "enc", "")),
     f"{SA_TO} auth sha1 0x{K} enc aes 0x{COMMAND_KEY} vrf {K}",
-    f"{SA_TO} auth sha1 0x{K} enc aes 0x{COMMAND_KEY} vrf {K[:14]}",
+    f"{SA_TO} auth sha1 0x{K} enc aes 0x{COMMAND_KEY} vrf {K[:24]}",
     f"{SA_TO} aead {GCM} --{K} 128",
     f"{SA_TO} aead {GCM} {K} 128",
     f"{SA_TO} aead {GCM} 0x{COMMAND_KEY} {K}",
-    f"{SA_TO} vrf {K[:14]} aead {GCM} 0x{K} 128",
+    f"{SA_TO} vrf {K[:24]} aead {GCM} 0x{K} 128",
     f"xfrm state delete src {K}",
-    f"xfrm state delete dst 10.1.0.2 spi 1 vrf {K[:14]}",
+    f"xfrm state delete dst 10.1.0.2 spi 1 vrf {K[:24]}",
     f"xfrm state get src {K}",
     f"xfrm state list reqid {K}",
     f"xfrm state flush proto {K}",
@@ -164,7 +164,6 @@ def test_help_shows_no_key(gateway, words):
 def test_words_that_are_no_keys_are_shown(gateway):
     for line, wrong in (
         ("xfrm state add src 192.0.2.1000", "src '192.0.2.1000' is not"),
-        ("xfrm state add src vpn.example.com", "src 'vpn.example.com' is not"),
         ("xfrm policy add src 2001:db8:aaaa:bbbb:cccc::1/129", "src '2001:db8:aaaa:bbbb:cccc::1/129'"),
         ("xfrm state add replay-windw 64", "'replay-windw'"),
         (f"{SA_TO} vrf customer-berlin aead {GCM} 0x{BATCH_KEY} 128", "there is no VRF 'customer-berlin'"),
@@ -184,7 +183,7 @@ def test_a_key_without_0x_is_told_so(gateway):
         ("spi = 0x1000", f"spi = 0x{K}"),
         ("spi = 0x1000", f'spi = 0x1000\nmode = "{K}"'),
         ("spi = 0x1000", f'spi = 0x1000\nflags = ["{K}"]'),
-        ("spi = 0x1000", f'spi = 0x1000\nvrf = "{K[:14]}"'),
+        ("spi = 0x1000", f'spi = 0x1000\nvrf = "{K[:24]}"'),
         ("spi = 0x1000", f"spi = 0x1000\n{K} = 1"),
         ("spi = 0x1000", "spi = 0x1000\nmy-secret-key-1 = 1"),
         ("spi = 0x1000", f"spi = 0x1000\n{K}"),
@@ -206,7 +205,7 @@ def test_no_error_of_a_file_shows_a_key(gateway, tmp_path, broken):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"icv": K}, {"mode": K}, {"aead": K}, {K: 1}, {"vrf": K}, {"vrf": K[:14]}, {"source": K}, {"aead": {"icv_bits": K}}],
+    [{"icv": K}, {"mode": K}, {"aead": K}, {K: 1}, {"vrf": K}, {"vrf": K[:24]}, {"source": K}, {"aead": {"icv_bits": K}}],
 )
 def test_no_reply_shows_a_key(gateway, wrong):
     aead = {"name": GCM, "key": f"0x{BATCH_KEY}", "icv_bits": 128} | wrong.get("aead", {}) if isinstance(wrong.get("aead", {}), dict) else K
