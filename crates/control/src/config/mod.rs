@@ -322,6 +322,14 @@ fn interpret(
             errors.add(table.place("token-file"), wrong, None);
         }
     }
+    if let Some(address) = gateway.page.address.filter(|it| Some(*it) == gateway.metrics.address)
+        && let Some(page) = single(document, "page", &mut Errors::new(""))
+    {
+        let message =
+            format!("{address} is the address in [metrics], and only one can listen there");
+        let hint = "another port, as in 8080".to_owned();
+        errors.add(page.place("address"), message, Some(hint));
+    }
     gateway.ipsec = single(document, "ipsec", errors)
         .map(|table| ipsec::ipsec(table, errors))
         .unwrap_or_default();

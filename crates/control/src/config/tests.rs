@@ -926,6 +926,10 @@ fn the_page_needs_a_token_at_an_address() {
         ("address = \"127.0.0.1:0\"\ntoken-file = \"t\"", "port 0 is none"),
         ("token-file = \"t\"", "for those who ask at an address, and there is none"),
         ("socket = \"page.sock\"", "a path that begins with /"),
+        (
+            "address = \"[::1]:80\"\ntoken-file = \"t\"\n[metrics]\naddress = \"[::1]:80\"",
+            "2:11: [::1]:80 is the address in [metrics], and only one can listen there (another port",
+        ),
         ("socket-group = true", "who may connect to the socket, and there is none"),
         ("adress = \"127.0.0.1:0\"", "adress"),
     ] {
