@@ -1,5 +1,6 @@
 """Commands that go on until they are told to end: they end too when their terminal or their reader goes away."""
 
+import contextlib
 import fcntl
 import os
 import re
@@ -140,3 +141,23 @@ def test_who_follows_ends_with_its_reader_though_nothing_comes(gateway, words):
     assert ended(process) == 0
     with process.stderr as said:
         assert b"rror" not in said.read()
+
+
+def test_a_long_batch_says_how_far_it_is_and_how_long_it_will_take(gateway, tmp_path):
+    many = 100_000
+    path = tmp_path / "commands.txt"
+    path.write_text("".join(f"xfrm policy add src 10.{at >> 16}.{at >> 8 & 255}.{at & 255} dir out\n" for at in range(many)))
+    process, master = on_terminal(gateway, "batch", str(path))
+    came = b""
+    # Reading fails as soon as nobody has the other end.
+    with contextlib.suppress(OSError):
+        while data := os.read(master, 65536):
+            came += data
+    os.close(master)
+    assert ended(process) == 0
+    came = came.decode()
+    told = re.findall(r"(\d+) % of [\d.]+ MiB, (\d+[smh]) to go", came)
+    percents = [int(percent) for percent, _ in told]
+    assert percents == sorted(percents) and len(set(percents)) >= 5, told
+    assert percents[0] < 50 < percents[-1], told
+    assert came.rstrip().endswith(f"{many} commands carried out"), came[-500:]

@@ -78,6 +78,10 @@ pub(crate) fn sentence(error: Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "the command is not complete; --help says what belongs to it".to_owned();
     }
+    // clap lists all there are, hidden ones too.
+    if error.kind() == ErrorKind::MissingSubcommand {
+        return "a verb is missing; `hitpath help` lists them".to_owned();
+    }
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let end = ["\n\nUsage:", "\n\nFor more information"].into_iter().filter_map(|it| text.find(it));
@@ -128,6 +132,7 @@ mod tests {
         let values = of(&["show", "foo"]);
         assert!(values.contains("invalid value 'foo'") && values.contains("ports, "), "{values}");
         assert!(of(&["explain"]).contains("<PACKET>"), "{}", of(&["explain"]));
+        assert_eq!(of(&["-j"]), "a verb is missing; `hitpath help` lists them");
     }
 
     #[test]

@@ -7,11 +7,16 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use thiserror::Error;
 
 /// The longest word on a holder that is read, in bytes.
 const MAX_HOLDER: u64 = 4096;
+
+/// How many times a claim that is held is tried again, a millisecond apart.
+const TRIES: usize = 10;
 
 /// The claims of this process.
 #[derive(Debug, Default)]
@@ -71,6 +76,24 @@ impl Claims {
         self.held.remove(name);
     }
 
+    /// Removes what killed processes left of claims whose names begin with one of `prefixes`. What
+    /// cannot be removed does no harm: it is free all the same.
+    pub fn remove_leftovers(&self, prefixes: &[&str]) {
+        let entries = self.folder.iter().flat_map(fs::read_dir).flatten().flatten();
+        let is_claim = |entry: &fs::DirEntry| {
+            let name = entry.file_name();
+            prefixes.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()))
+                && entry.file_type().is_ok_and(|kind| kind.is_file())
+        };
+        for path in entries.filter(is_claim).map(|entry| entry.path()) {
+            let Ok(file) = OpenOptions::new().read(true).write(true).open(&path) else { continue };
+            // While it is locked, so that it is no other's.
+            if file.try_lock().is_ok() && is_at(&file, &path) {
+                let _ = fs::remove_file(&path);
+            }
+        }
+    }
+
     /// Gives back what begins with `prefix`, unless `keep` says to keep it.
     pub fn retain(&mut self, prefix: &str, mut keep: impl FnMut(&str) -> bool) {
         self.held.retain(|name, _| !name.starts_with(prefix) || keep(name));
@@ -88,6 +111,7 @@ struct Claim {
 impl Claim {
     fn new(path: &Path, holder: &str) -> Result<Self, ClaimError> {
         let system = |source| ClaimError::System { path: path.to_owned(), source };
+        let mut tries = 0;
         loop {
             let mut file = OpenOptions::new()
                 .read(true)
@@ -99,6 +123,12 @@ impl Claim {
                 .map_err(system)?;
             match file.try_lock() {
                 Ok(()) => {}
+                // Another may be removing it, which holds it for a moment.
+                Err(TryLockError::WouldBlock) if tries < TRIES => {
+                    tries += 1;
+                    thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
                 Err(TryLockError::WouldBlock) => {
                     let mut holder = String::new();
                     // What cannot be read is not said.
@@ -112,11 +142,7 @@ impl Claim {
                 Err(TryLockError::Error(source)) => return Err(system(source)),
             }
             // The one before may have removed the file between opening and locking it.
-            let is_same = |found: fs::Metadata| {
-                file.metadata()
-                    .is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
-            };
-            if fs::symlink_metadata(path).is_ok_and(is_same) {
+            if is_at(&file, path) {
                 let written = file
                     .set_len(0)
                     .and_then(|()| file.rewind())
@@ -136,6 +162,12 @@ impl Drop for Claim {
         // While it is locked, so that it is no other's.
         let _ = fs::remove_file(&self.path);
     }
+}
+
+/// Whether `file` is the one that has this name.
+fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(own), Ok(found)) = (file.metadata(), fs::symlink_metadata(path)) else { return false };
+    (own.dev(), own.ino()) == (found.dev(), found.ino())
 }
 
 #[cfg(test)]
@@ -171,6 +203,24 @@ mod tests {
         let mut claims = Claims::new(folder.path(), "pid 2".to_owned()).unwrap();
         claims.claim("processor-0").unwrap();
         assert_eq!(fs::read_to_string(folder.path().join("processor-0")).unwrap(), "pid 2\n");
+    }
+
+    #[test]
+    fn what_dead_processes_left_is_removed_and_what_is_held_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut living = Claims::new(folder.path(), "pid 1".to_owned()).unwrap();
+        living.claim("interface-1-wan").unwrap();
+        for left in ["interface-1-gone", "processor-7", "control.log"] {
+            fs::write(folder.path().join(left), "pid 2").unwrap();
+        }
+        fs::create_dir(folder.path().join("interface-1-folder")).unwrap();
+        let mut next = Claims::new(folder.path(), "pid 3".to_owned()).unwrap();
+        next.remove_leftovers(&["interface-", "processor-"]);
+        let names = fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        assert_eq!(names, ["control.log", "interface-1-folder", "interface-1-wan"]);
+        assert!(next.claim("interface-1-wan").is_err());
     }
 
     #[test]

@@ -55,6 +55,7 @@ const FILTER: &[(&str, &str)] = &[
     ("action", "what is done with packets that match"),
     ("log", "write matches to the log"),
     ("mark", "mark of the packet"),
+    ("root", "at the port itself, not under a class"),
 ];
 
 const QDISC: &[(&str, &str)] = &[
@@ -63,6 +64,7 @@ const QDISC: &[(&str, &str)] = &[
     ("rate", "most bits per second, as in 100mbit"),
     ("target", "delay that is accepted, as in 5ms"),
     ("interval", "how long it may be longer, as in 100ms"),
+    ("root", "at the port itself, not under a class"),
 ];
 
 const LINK: &[(&str, &str)] = &[
@@ -201,7 +203,7 @@ const WORDS: &[(&str, &str)] = &[
     ("replay-seq", "sequence number of the last packet received"),
     ("replay-window", "packets that replays are looked for among"),
     ("reqid", "number that joins policies with SAs"),
-    ("root", "those within this prefix, or at the port itself"),
+    ("root", "those within this prefix"),
     ("rpf", "reverse path filter"),
     ("scope", "link or global"),
     ("set", "change it"),

@@ -20,7 +20,7 @@ use crate::gateway::twin;
 const MEMORY_DEPTH: usize = 1024;
 
 /// What claims of interfaces begin with.
-const CLAIM: &str = "interface-";
+pub(super) const CLAIM: &str = "interface-";
 
 /// Claims the interface of each of `ports`. Returns what is new, to be released if the ports are not
 /// opened after all.

@@ -3,6 +3,9 @@
 use runtime::affinity;
 use runtime::claims::{ClaimError, Claims};
 
+/// What claims of processors begin with.
+pub(super) const CLAIM: &str = "processor-";
+
 /// The processor of each of `workers` workers: the `wanted` ones, else the first that no other
 /// daemon has. None if there are too few of these, because two workers pinned to one would only be
 /// in each other's way.
@@ -53,7 +56,7 @@ pub(super) fn choose(
 }
 
 fn name(processor: usize) -> String {
-    format!("processor-{processor}")
+    format!("{CLAIM}{processor}")
 }
 
 fn unknown(error: &ClaimError) {

@@ -10,6 +10,7 @@ use runtime::claims::Claims;
 use runtime::seccomp::Unlisted;
 use runtime::{privileges, seccomp};
 
+use crate::daemon::{ports, processors};
 use crate::gateway::Protection;
 
 /// Where daemons see each other's claims.
@@ -20,13 +21,15 @@ pub(super) const FOLDER: &str = "/run/hitpath";
 pub(super) fn claims(config: &Path) -> Claims {
     let config = std::path::absolute(config).unwrap_or_else(|_| config.to_owned());
     let holder = format!("pid {}, config {}", std::process::id(), config.display());
-    Claims::new(Path::new(FOLDER), holder).unwrap_or_else(|error| {
+    let claims = Claims::new(Path::new(FOLDER), holder).unwrap_or_else(|error| {
         tracing::warn!(
             "{FOLDER}: {error}; whether other daemons use the same interfaces or \
             processors is not known"
         );
         Claims::default()
-    })
+    });
+    claims.remove_leftovers(&[ports::CLAIM, processors::CLAIM]);
+    claims
 }
 
 /// Gives up what the daemon does not need to run, and hides its memory. `config` is its
