@@ -117,7 +117,7 @@ pub enum Hit {
 }
 
 /// A connection to make.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct New {
     /// The conntrack zone.
     pub zone: u16,

@@ -5,7 +5,7 @@ use types::Protocol;
 
 use crate::buckets::{self, Slot};
 use crate::ct_state::{CtState, Direction, Handle, Named, Reference, Stamp};
-use crate::entry::{Control, Flags, Outcome, Side, word};
+use crate::entry::{Control, Flags, Outcome, Side, cold, word};
 use crate::packet::Packet;
 use crate::rewrite::Translation;
 use crate::sync::Ordering;
@@ -252,6 +252,26 @@ impl Connections {
             Direction::Reply => control.flags().has(Flags::DNAT),
         };
         is_same.then(|| Translation::new(tuple, ports as u32, is_source))
+    }
+
+    /// What a decision may depend on of a connection with neither a label nor a helper, beside its
+    /// state: its mark, and what packets of a direction become if it is translated. `None` of others,
+    /// and if it is not there.
+    #[inline]
+    pub fn plain(&self, handle: Handle, direction: Direction) -> Option<(u32, Option<Tuple>)> {
+        let entry = self.entries.get(handle.index as usize)?;
+        let flags = self.control(handle.index).flags();
+        let translated = match flags.has(Flags::SNAT) || flags.has(Flags::DNAT) {
+            true => Some(self.translation(handle, direction)?.tuple),
+            false => None,
+        };
+        let cold = |word: usize| entry.cold.0[word].load(Ordering::Acquire);
+        let more = cold(cold::LABEL_LOW) | cold(cold::LABEL_HIGH) | cold(cold::HELPER) & 0xffff;
+        let mark = entry.lines[1].0[word::IDENTITY].load(Ordering::Acquire) as u32;
+        // What was read is of this connection.
+        let control = self.control(handle.index);
+        let is_it = control.is_live() && control.generation() == handle.generation;
+        (is_it && more == 0).then_some((mark, translated))
     }
 
     /// For a packet that is invalid and belongs to no connection, whatever its tuple: it is counted.

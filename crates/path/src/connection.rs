@@ -212,7 +212,7 @@ pub(crate) fn translated(key: &FlowKey, tuple: &Tuple) -> FlowKey {
 
 /// What a decision asks of connections before its packet goes on. The decision is for that packet
 /// alone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant)] // The large one is the usual one, and allocates nothing.
 pub(crate) enum Change {
     /// It is to be made.

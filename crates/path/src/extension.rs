@@ -17,6 +17,7 @@ use tables::{FilterSlot, FlowId, NextHopId, TapSet};
 
 use crate::cache::sweep::Position;
 use crate::connection::Change;
+use crate::decide::Wildcards;
 use crate::decision::Decision;
 use crate::stage::connections::TRIES;
 
@@ -298,6 +299,9 @@ pub(crate) struct Extensions {
     of_copy: Extension,
     /// By position in the batch.
     changes: Box<[Option<Change>; BATCH]>,
+    /// How many times numbers were given back.
+    times_freed: u64,
+    pub(crate) wildcards: Wildcards,
     pub(crate) log: PacketLog,
 }
 
@@ -327,7 +331,7 @@ enum Sweep {
 }
 
 impl Extensions {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(wildcards: Wildcards) -> Self {
         Self {
             all: Vec::with_capacity(MOST),
             numbers: BTreeMap::new(),
@@ -341,6 +345,8 @@ impl Extensions {
             latest: [0; LATEST],
             seen: vec![false; MOST].into(),
             sweep: Sweep::Rests { until: Time(0) },
+            times_freed: 0,
+            wildcards,
             log: PacketLog::new(),
         }
     }
@@ -474,6 +480,12 @@ impl Extensions {
         (MOST + self.passing.len() - 1) as u32
     }
 
+    /// A number that was seen at one count may be another extension's at the next.
+    #[inline(always)]
+    pub(crate) fn times_freed(&self) -> u64 {
+        self.times_freed
+    }
+
     /// Whether decisions with this number may be kept.
     #[inline(always)]
     pub(crate) const fn stays(number: u32) -> bool {
@@ -525,6 +537,7 @@ impl Extensions {
         }
         let rest = (now.since(*begun) * REST).max(PAUSE);
         self.sweep = Sweep::Rests { until: now + rest };
+        self.times_freed += 1;
         let Self { all, numbers, seen, free, .. } = self;
         numbers.retain(|_, number| {
             let stays = seen[*number as usize];
@@ -590,6 +603,8 @@ impl PacketLog {
 
 #[cfg(test)]
 mod tests {
+    use flow::CacheSettings;
+
     use super::*;
 
     #[test]
@@ -609,6 +624,10 @@ mod tests {
         assert!((85..=100).contains(&many), "{many}");
     }
 
+    fn extensions() -> Extensions {
+        Extensions::new(Wildcards::new(&[CacheSettings::OFF; 4], 1))
+    }
+
     fn of(slot: u32) -> Extension {
         let mut extension = Extension::NONE;
         extension.note_rule(2, FilterSlot(slot));
@@ -617,7 +636,7 @@ mod tests {
 
     #[test]
     fn equal_ones_share_a_number_and_those_beyond_the_limit_do_not_stay() {
-        let mut extensions = Extensions::new();
+        let mut extensions = extensions();
         for slot in 0..MOST as u32 {
             assert_eq!(extensions.number(&of(slot)), slot);
         }
@@ -635,7 +654,7 @@ mod tests {
 
     #[test]
     fn numbers_that_a_sweep_did_not_see_are_given_again() {
-        let mut extensions = Extensions::new();
+        let mut extensions = extensions();
         let (start, more) = (Time(5_000_000_000), MOST as u32);
         for slot in 0..more - FEW as u32 {
             extensions.number(&of(slot));

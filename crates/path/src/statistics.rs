@@ -53,6 +53,8 @@ counters! {
     decided,
     /// Decisions made anew as the connection of the one that was found, or just made, had changed.
     decided_again,
+    /// Decisions taken from those about packets that differ only in what nobody reads.
+    decided_alike,
     /// Decisions not kept, as more sets of rules and taps are in use than have places.
     features_not_kept,
     /// Packets sent on in clear.
@@ -101,7 +103,7 @@ mod tests {
         let statistics = WorkerStatistics::default();
         statistics.fragmented.add(3);
         let all: Vec<_> = statistics.entries().collect();
-        assert_eq!(all.len(), 24);
+        assert_eq!(all.len(), 25);
         assert!(all.iter().all(|(_, meaning, _)| meaning.ends_with('.')));
         assert!(all.iter().any(|(name, _, value)| (*name, *value) == ("fragmented", 3)));
     }

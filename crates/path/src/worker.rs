@@ -18,7 +18,7 @@ use wire::PortId;
 use crate::batch::{Packets, Queues};
 use crate::cache::Cache;
 use crate::cost::{Early, Pace, Stopwatch, Timed, Watch};
-use crate::decide::{Decider, Locality};
+use crate::decide::{Decider, Locality, Wildcards};
 use crate::extension::Extensions;
 use crate::follower::Follower;
 use crate::host::resolve;
@@ -143,6 +143,7 @@ impl Worker {
         let mut randomness = StdRng::from_seed(settings.seed);
         let secret = rand::Rng::next_u64(&mut randomness);
         let cache = Cache::new(&settings.caches, &mut randomness, settings.ticks)?;
+        let wildcards = Wildcards::new(&settings.caches, secret);
         let statistics = Arc::<WorkerStatistics>::default();
         cache.describe(&statistics.caches);
         let waiting_large = settings.large_buffers / WAITING_LARGE;
@@ -152,7 +153,7 @@ impl Worker {
             ports: Vec::new(),
             statistics,
             cache,
-            extensions: Extensions::new(),
+            extensions: Extensions::new(wildcards),
             taps: None,
             follower: Follower::default(),
             traffic: Traffic {
@@ -529,6 +530,7 @@ impl<'t> Stages<'t> {
             let extensions = &mut *self.extensions;
             let mut confirming = Confirming { cache, decider, extensions, statistics };
             confirm(self.batch, connections, &mut confirming);
+            statistics.decided_alike.add(self.extensions.wildcards.taken());
             watch.lap(Timed::Confirm, self.batch.len());
         }
     }

@@ -9,7 +9,7 @@ use types::{IpPrefix, PacketFields, PortId, RejectWith};
 
 use crate::ct::{Ct, NatEnd, Number, Zone};
 use crate::field::{Field, Subfield};
-use crate::matches::reads_of_field;
+use crate::matches::{EndReads, reads_of_field};
 
 /// An action.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +79,27 @@ impl Action {
                 ct.exec.iter().fold(numbers, |reads, action| reads | action.reads())
             }
             _ => PacketFields::NONE,
+        }
+    }
+
+    /// What it reads of packets' ends.
+    pub(crate) fn end_reads(&self) -> EndReads {
+        let of_number = |number: Option<Number>| match number {
+            Some(Number::Field(part)) => EndReads::of_field(part.field),
+            Some(Number::This(_)) | None => EndReads::default(),
+        };
+        match self {
+            Self::Move { from, .. } => EndReads::of_field(from.field),
+            Self::Nptv6(prefixes) => EndReads::of_field(prefixes.field()),
+            Self::Ct(ct) => {
+                let zone = match ct.zone {
+                    Zone::Number(zone) => Some(zone),
+                    Zone::Vrf => None,
+                };
+                let numbers = of_number(zone) | of_number(ct.limit);
+                ct.exec.iter().fold(numbers, |reads, action| reads | action.end_reads())
+            }
+            _ => EndReads::default(),
         }
     }
 }

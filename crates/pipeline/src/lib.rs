@@ -32,7 +32,7 @@ pub use evaluate::{MOST_COMMITS, MOST_ENDS, MOST_LEVELS, MOST_MATCHED, MOST_RESU
 pub use field::{Field, Needs, Subfield};
 pub use fields::{ARP, Exit, Fields, IPV4, IPV6};
 pub use flow::{Entry, Flow, FlowId, Owner};
-pub use matches::{Match, Range};
+pub use matches::{EndReads, Match, Range};
 pub use outcome::{DropReason, End, Outcome, Step, To, Trace};
 pub use packets::FlowPackets;
 pub use pipeline::Pipeline;

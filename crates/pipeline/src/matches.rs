@@ -1,11 +1,12 @@
 //! What a flow matches.
 
 use core::fmt;
+use core::ops::BitOr;
 
 use types::{PacketFields, SaSlot, VrfId};
 
 use crate::field::{Field, Needs, ones};
-use crate::fields::{Fields, IPV4, IPV6, WORDS, bits, word};
+use crate::fields::{Fields, IPV4, IPV6, WORDS, bits, wide, word};
 
 /// A range that bits do not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -177,6 +178,65 @@ impl Match {
         let ranges = self.ranges.iter().map(|range| reads_of_field(range.field));
         ranges.fold(reads(&self.mask), |all, reads| all | reads)
     }
+
+    /// What it reads of packets' ends.
+    pub(crate) fn end_reads(&self) -> EndReads {
+        let ranges = self.ranges.iter().map(|range| EndReads::of_field(range.field));
+        ranges.fold(EndReads::of(&self.mask), |all, reads| all | reads)
+    }
+}
+
+/// What is read of the two ends of packets, which is what most packets differ in that are alike to
+/// flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndReads {
+    /// The bits of the source address; of IPv4 the lowest 32.
+    pub source: u128,
+    /// The same of the destination address.
+    pub destination: u128,
+    /// The bits of the source port, and below them those of the destination port.
+    pub ports: u32,
+    /// Whether a connection's tuple or label is read besides.
+    pub connection: bool,
+    /// Whether it is asked where packets are routed to, or packets are routed.
+    pub routes: bool,
+}
+
+impl BitOr for EndReads {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self {
+            source: self.source | other.source,
+            destination: self.destination | other.destination,
+            ports: self.ports | other.ports,
+            connection: self.connection | other.connection,
+            routes: self.routes | other.routes,
+        }
+    }
+}
+
+impl EndReads {
+    /// Of bits that are read.
+    fn of(mask: &[u32; WORDS]) -> Self {
+        let connection = [
+            &mask[word::CT_LABEL..word::CT_LABEL + 4],
+            &mask[word::CT_TP..=word::CT_TP],
+            &mask[word::CT_SOURCE..word::CT_DESTINATION + 4],
+        ];
+        Self {
+            source: wide(mask, word::SOURCE),
+            destination: wide(mask, word::DESTINATION),
+            ports: mask[word::TP],
+            connection: connection.into_iter().flatten().any(|mask| *mask != 0),
+            routes: mask[word::OUT] != 0,
+        }
+    }
+
+    /// Of a field that is read.
+    pub(crate) fn of_field(field: Field) -> Self {
+        Self::of(&mask_of(field))
+    }
 }
 
 /// The lowest number from `from` to `max` that has the bits of `value` where `mask` has bits.
@@ -209,9 +269,14 @@ pub(crate) fn reads(mask: &[u32; WORDS]) -> PacketFields {
 
 /// The optional field that a field is.
 pub(crate) fn reads_of_field(field: Field) -> PacketFields {
+    reads(&mask_of(field))
+}
+
+/// All bits of a field.
+fn mask_of(field: Field) -> [u32; WORDS] {
     let mut mask = [0; WORDS];
     field.set(&mut mask, field.max(), field.max());
-    reads(&mask)
+    mask
 }
 
 /// The fields that it asks for, by number.

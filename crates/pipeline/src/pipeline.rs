@@ -7,6 +7,7 @@ use types::{PacketFields, PortId, VrfId};
 
 use crate::fields::Fields;
 use crate::flow::{Entry, Flow, FlowId};
+use crate::matches::EndReads;
 use crate::table::Table;
 
 /// The flows of all VRFs. A clone shares everything, and a change to a clone copies one table's
@@ -31,6 +32,7 @@ pub(crate) struct Tables {
     leads_back: bool,
     rewrites: bool,
     asks_for_exit: bool,
+    end_reads: Option<EndReads>,
 }
 
 impl Pipeline {
@@ -121,6 +123,14 @@ impl Pipeline {
         self.tables(vrf).is_some_and(|tables| tables.rewrites)
     }
 
+    /// What flows of a VRF read of packets' ends: packets of connections with the same state and mark that
+    /// differ in nothing else meet the same flows. `None` if that cannot be said, as flows read of a
+    /// connection more than these, or make something else of the packet.
+    #[inline]
+    pub fn end_reads(&self, vrf: VrfId) -> Option<&EndReads> {
+        self.tables(vrf)?.end_reads.as_ref()
+    }
+
     pub(crate) fn tables(&self, vrf: VrfId) -> Option<&Tables> {
         self.vrfs.get(&vrf).map(|tables| &**tables)
     }
@@ -156,6 +166,11 @@ impl Pipeline {
         tables.asks_for_exit = tables.tables.iter().any(|table| table.asks_for_exit());
         tables.leads_back = tables.tables.iter().any(|table| table.leads_back());
         tables.rewrites = tables.tables.iter().any(|table| table.rewrites());
+        let ends = tables
+            .tables
+            .iter()
+            .try_fold(EndReads::default(), |all, table| table.end_reads().map(|reads| all | reads));
+        tables.end_reads = ends.filter(|reads| !reads.connection && !tables.rewrites);
         let reads = tables.tables.iter().map(|table| table.reads());
         tables.reads = reads.fold(PacketFields::NONE, |all, reads| all | reads);
         self.count = self.count + tables.len - before;

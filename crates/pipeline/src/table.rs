@@ -20,7 +20,7 @@ use types::{PacketFields, PortId};
 use crate::action::Action;
 use crate::fields::{Fields, WORDS, word};
 use crate::flow::{Entry, Flow};
-use crate::matches::Match;
+use crate::matches::{EndReads, Match};
 
 /// The most groups of a table, and so the most probes of a lookup.
 pub(crate) const MOST_MASKS: usize = 4_096;
@@ -43,6 +43,10 @@ pub(crate) struct Table {
     outputs: BTreeMap<PortId, usize>,
     /// How many flows match where the packet would be routed to.
     asking_for_exit: usize,
+    /// How many flows have actions that read packets' ends.
+    reading_ends: usize,
+    /// How many flows have packets routed.
+    routing: usize,
 }
 
 const KINDS: [PacketFields; 3] =
@@ -55,6 +59,8 @@ struct Group {
     mask: Vec<(u8, u32)>,
     highest: u16,
     reads: PacketFields,
+    /// What is or was read of packets' ends.
+    ends: EndReads,
     /// By the words that count. Flows of one key are in order; ranges tell them apart, or nothing.
     flows: HashMap<Box<[u32]>, Vec<Arc<Entry>>, BuildHasherDefault<Fold>>,
     /// How many flows have each priority.
@@ -85,6 +91,15 @@ impl Table {
         let read = KINDS.into_iter().zip(self.reading);
         let read = read.filter(|(_, count)| *count > 0).map(|(kind, _)| kind);
         matched.chain(read).fold(PacketFields::NONE, |all, reads| all | reads)
+    }
+
+    /// What flows match of packets' ends. `None` if actions read of them too.
+    pub(crate) fn end_reads(&self) -> Option<EndReads> {
+        let groups = self.groups.iter().map(|group| group.ends);
+        let routes = self.routing > 0;
+        let none = EndReads { routes, ..EndReads::default() };
+        let matched = groups.fold(none, |all, reads| all | reads);
+        (self.reading_ends == 0).then_some(matched)
     }
 
     /// Whether a flow leads to this table or an earlier one.
@@ -123,6 +138,12 @@ impl Table {
         }
         if flow.matches.mask[word::OUT] != 0 {
             change(&mut self.asking_for_exit);
+        }
+        if flow.actions.iter().any(|action| action.end_reads() != EndReads::default()) {
+            change(&mut self.reading_ends);
+        }
+        if flow.actions.contains(&Action::Normal) {
+            change(&mut self.routing);
         }
         change(&mut self.len);
     }
@@ -219,6 +240,7 @@ impl Table {
         };
         let group = Arc::make_mut(&mut self.groups[at]);
         group.reads = group.reads | matches.reads();
+        group.ends = group.ends | matches.end_reads();
         *group.priorities.entry(entry.flow.priority).or_default() += 1;
         let flows = group.flows.entry(key(&mask, &matches.value)).or_default();
         let place = flows.partition_point(|old| old.rank() < entry.rank());
@@ -273,7 +295,8 @@ impl Group {
         let reads = PacketFields::NONE;
         let priorities = BTreeMap::new();
         let (flows, few) = (HashMap::default(), ArrayVec::new());
-        Self { mask, highest: 0, reads, flows, priorities, len: 0, few }
+        let ends = EndReads::default();
+        Self { mask, highest: 0, reads, ends, flows, priorities, len: 0, few }
     }
 
     fn note_few(&mut self) {

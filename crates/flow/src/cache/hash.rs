@@ -3,7 +3,7 @@
 use siphasher::sip::SipHasher13;
 
 /// Words that a key has at most, and one, so that their number may be odd.
-const WORDS: usize = 8;
+const WORDS: usize = 16;
 
 /// Hashes keys, with numbers that nobody outside knows.
 ///
@@ -13,20 +13,22 @@ const WORDS: usize = 8;
 /// multiplications that follow bring it down to 64 bits; they are not linear, so that who has found
 /// two keys that share a bucket, by timing say, cannot make more of them from their difference.
 #[derive(Clone)]
-pub(super) struct Hasher {
+pub struct KeyHasher {
     secrets: [u64; WORDS],
     last: u64,
 }
 
-impl Hasher {
-    pub(super) fn new(secret: u64) -> Self {
+impl KeyHasher {
+    /// With the numbers that follow from this one.
+    pub fn new(secret: u64) -> Self {
         let expand = SipHasher13::new_with_keys(secret, 0x6869_7470_6174_6821);
         let number = |at: u64| expand.hash(&at.to_le_bytes());
         Self { secrets: core::array::from_fn(|at| number(at as u64)), last: number(101) | 1 }
     }
 
+    /// The hash of a key.
     #[inline(always)]
-    pub(super) fn hash<const KEY: usize>(&self, key: &[u64; KEY]) -> u64 {
+    pub fn hash<const KEY: usize>(&self, key: &[u64; KEY]) -> u64 {
         const { assert!(KEY < WORDS) };
         let mut sum = 0u128;
         let mut at = 0;
@@ -52,7 +54,7 @@ mod tests {
     /// Keys that somebody found to fall into one bucket do so under this secret only.
     #[test]
     fn buckets_are_others_under_another_secret() {
-        let (one, other) = (Hasher::new(1), Hasher::new(2));
+        let (one, other) = (KeyHasher::new(1), KeyHasher::new(2));
         let aimed: Vec<[u64; 3]> = (0..4_000_000u64)
             .map(|at| [at, at * 3, 7])
             .filter(|key| one.hash(key) % 4096 == 5)
@@ -67,7 +69,7 @@ mod tests {
     /// Every bit of a key matters, alone and with another.
     #[test]
     fn keys_that_differ_little_differ_in_hash() {
-        let hasher = Hasher::new(3);
+        let hasher = KeyHasher::new(3);
         let key = [0x0a00_0001_0a00_0002, 0x1234_0050_0600_0000, 0];
         for bit in 0..192 {
             let mut near = key;
@@ -84,7 +86,7 @@ mod tests {
     /// Addresses and ports in sequence fill buckets evenly.
     #[test]
     fn sequences_spread() {
-        let hasher = Hasher::new(4);
+        let hasher = KeyHasher::new(4);
         let mut buckets = vec![0u32; 1024];
         for at in 0..65_536u64 {
             buckets[(hasher.hash(&[at << 32 | 0x0a00_0001, at % 7, 0]) & 1023) as usize] += 1;

@@ -12,6 +12,7 @@ mod statistics;
 mod table;
 
 pub use controller::{Controller, Costs, Measurement, Plan};
+pub use hash::KeyHasher;
 pub use settings::{Associativity, CacheMode, CacheSettings, CacheTable};
 pub use statistics::CacheStatistics;
 pub use table::{CacheTooLarge, Candidate, Counts, Found, Open, Place, Table, Value};

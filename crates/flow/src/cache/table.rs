@@ -19,7 +19,7 @@ use packet::prefetch_at;
 use thiserror::Error;
 
 use super::controller::PART;
-use super::hash::Hasher;
+use super::hash::KeyHasher;
 use super::memory::Memory;
 use super::settings::{Associativity, CacheSettings, CacheTable};
 
@@ -47,7 +47,7 @@ pub struct CacheTooLarge {
 /// A table whose keys have `KEY` words and whose places `PLACE`: key, stamp and value, in whole
 /// cache lines.
 pub struct Table<const KEY: usize, const PLACE: usize> {
-    hasher: Hasher,
+    hasher: KeyHasher,
     /// For each set: the word of its places, and that of the flows it turned away.
     sets: Memory<SET>,
     places: Memory<PLACE>,
@@ -61,7 +61,7 @@ pub struct Table<const KEY: usize, const PLACE: usize> {
 
 /// A table while a batch is looked up: its memory as words.
 pub struct Open<'t, const KEY: usize, const PLACE: usize> {
-    hasher: &'t Hasher,
+    hasher: &'t KeyHasher,
     sets: &'t mut [[u64; SET]],
     places: &'t mut [[u64; PLACE]],
     mask: u32,
@@ -149,7 +149,7 @@ impl<const KEY: usize, const PLACE: usize> Table<KEY, PLACE> {
             return Err(CacheTooLarge { table, buckets, bytes: Self::bytes_of(buckets) });
         };
         Ok(Self {
-            hasher: Hasher::new(secret),
+            hasher: KeyHasher::new(secret),
             sets,
             places,
             mask: (buckets - 1) as u32,

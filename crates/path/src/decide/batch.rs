@@ -8,6 +8,7 @@ use tables::{Direction, Policy, Side, Spd, Tables, Vrf, fib};
 use wire::Origin;
 use wire::common::Facts;
 
+use super::wildcard::{self, Alike};
 use super::{
     Beside, Decider, KeyView, LookedUp, Seen, admission_of_forwarded, decide_by, decide_plain,
 };
@@ -100,13 +101,24 @@ impl Decider<'_> {
         let hashes = if FEATURES { self.tracked_hashes::<KEY, F>(list, batch) } else { None };
         let looked_up = &LookedUp::NOTHING;
         for (place, &at) in list.iter().enumerate() {
-            let key = F::view(F::key(batch, at));
+            let words = *F::key(batch, at);
+            let key = F::view(&words);
             let facts = batch.records[usize::from(at)].facts;
             let decision = &mut batch.records[usize::from(at)].decision;
             match &mut beside {
                 Some(beside) => {
                     let hash = hashes.as_ref().and_then(|hashes| hashes[place]);
                     beside.seen = seen(self, &batch.packets, facts, at, hash);
+                    let wildcards = Some(&extensions.wildcards).filter(|it| it.may_have(facts));
+                    let alike =
+                        wildcards.zip(beside.seen.as_ref()).and_then(|(wildcards, seen)| {
+                            Alike::of(&words, key, seen, self.tables, wildcards)
+                        });
+                    if let Some(alike) = alike {
+                        let key = (at, key, self.tables);
+                        wildcard::decide(key, &alike, decision, beside, extensions);
+                        continue;
+                    }
                     decide_by(key, self.tables, looked_up, &mut (), decision, beside);
                     number(at, decision, beside, extensions);
                 }
@@ -171,12 +183,18 @@ fn seen<'p>(
     hash: Option<u64>,
 ) -> Option<Seen<'p>> {
     let packet = || packets[usize::from(at)].bytes();
-    decider.tables.has_flows().then(|| Seen { packet: packet(), facts, now: decider.now, hash })
+    let seen = || Seen { hash, ..Seen::new(packet(), facts, decider.now) };
+    decider.tables.has_flows().then(seen)
 }
 
 /// Gives a decision the number of its extension, if it has one, and notes what it asks of connections.
 #[inline(always)]
-fn number(at: u8, decision: &mut Decision, beside: &mut Beside<'_>, extensions: &mut Extensions) {
+pub(super) fn number(
+    at: u8,
+    decision: &mut Decision,
+    beside: &mut Beside<'_>,
+    extensions: &mut Extensions,
+) {
     if decision.is_passing() {
         extensions.note_change(at, beside.change.take());
     }

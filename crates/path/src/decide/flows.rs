@@ -4,7 +4,7 @@
 use core::cell::RefCell;
 
 use arrayvec::ArrayVec;
-use conntrack::{CtState, Reference};
+use conntrack::{CtState, Direction, Handle, Reference};
 use packet::{DropReason, LinkKind, Time};
 use pipeline::{CtFields, End, Exit, Fields, MOST_ENDS, NatSpec, Outcome, To, Track};
 use tables::{Direction as PolicyDirection, FlowId, RouteKind, Scope, Side, Tables, Vrf};
@@ -35,6 +35,34 @@ pub struct Seen<'p> {
     pub now: Time,
     /// The hash of its tuple in the zone of its VRF, if that was asked for before.
     pub hash: Option<u64>,
+    /// What was said of it in that zone, the same.
+    pub(super) looked: Option<Looked>,
+}
+
+impl<'p> Seen<'p> {
+    /// A packet of which nothing was asked before.
+    pub fn new(packet: &'p [u8], facts: Facts, now: Time) -> Self {
+        Self { packet, facts, now, hash: None, looked: None }
+    }
+}
+
+/// What connection tracking has said of a packet as it came, in the zone of its VRF.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Looked {
+    pub(super) hash: u64,
+    pub(super) packet: conntrack::Packet,
+    pub(super) ct_state: CtState,
+    pub(super) connection: Option<(Handle, Direction)>,
+    pub(super) reference: Reference,
+    pub(super) keep: bool,
+}
+
+impl Looked {
+    /// As connection tracking has said it. Nothing has announced the packet.
+    pub(super) fn found(&self) -> conntrack::Tracked {
+        let Self { ct_state, connection, reference, keep, .. } = *self;
+        conntrack::Tracked { ct_state, connection, reference, keep, expected: None }
+    }
 }
 
 /// What the flows say. What they ask of connections is beside it.

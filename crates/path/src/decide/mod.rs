@@ -16,6 +16,7 @@ mod source;
 pub(crate) mod trace;
 mod tracking;
 mod way;
+mod wildcard;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ pub use self::flows::Seen;
 pub(crate) use self::links::{entry as entry_link, exit as exit_link};
 pub(crate) use self::locality::Locality;
 pub(crate) use self::source::{has_broadcast, source_of_error};
+pub(crate) use self::wildcard::Wildcards;
 use crate::connection::Change;
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::extension::{Copied, Extension};

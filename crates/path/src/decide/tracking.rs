@@ -365,14 +365,19 @@ impl<T> Tracking<'_, '_, T> {
         let Some(tuple) = connection::tuple(&key) else {
             return Tracked::invalid(zone, key, true);
         };
-        let packet = match self.seen {
-            Some(seen) => connection::read(seen.packet, seen.facts, self.key),
-            None => unseen(self.key),
+        let own = self.seen.filter(|_| zone == self.key.vrf.0 && key == *self.key);
+        let (hash, packet, mut found) = match own.and_then(|seen| seen.looked) {
+            Some(looked) => (looked.hash, looked.packet, looked.found()),
+            None => {
+                let packet = match self.seen {
+                    Some(seen) => connection::read(seen.packet, seen.facts, self.key),
+                    None => unseen(self.key),
+                };
+                let hash = own.and_then(|seen| seen.hash);
+                let hash = hash.unwrap_or_else(|| connections.hash_of(zone, &tuple));
+                (hash, packet, connections.track_by(hash, zone, &tuple, &packet, now))
+            }
         };
-        let hash = self.seen.and_then(|seen| seen.hash);
-        let hash = hash.filter(|_| zone == self.key.vrf.0 && key == *self.key);
-        let hash = hash.unwrap_or_else(|| connections.hash_of(zone, &tuple));
-        let mut found = connections.track_by(hash, zone, &tuple, &packet, now);
         if let Some((handle, direction)) = found.connection
             && let Some(packet) = connections.acknowledging(handle.index, direction, &packet)
         {

@@ -316,7 +316,7 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
         let facts = Facts(Facts::of(&headers).0 | own | quoted);
         let key = headers.key(vrf, origin, locality.parsing(vrf).reads & said);
         let mut made = Made::NOTHING;
-        made.beside.seen = Some(Seen { packet, facts, now, hash: None });
+        made.beside.seen = Some(Seen::new(packet, facts, now));
         (self.neighbour, self.unserved) = (None, None);
         self.trace.step(|| Step::Key(&key));
         decide_by(key, tables, &LookedUp::NOTHING, self, &mut made.decision, &mut made.beside);

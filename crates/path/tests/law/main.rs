@@ -16,7 +16,7 @@ mod twin;
 mod world;
 
 use flow::{Associativity, CacheMode, CacheSettings, CacheTable};
-use packets::{Peers, Sending, dialogue, sending};
+use packets::{Peers, Sending, crowd, dialogue, sending};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::strategy::ValueTree;
@@ -54,6 +54,16 @@ fn flow_happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
         4 => prop::collection::vec(flow_act(), 1..3).prop_map(Happening::Publication),
         4 => prop::collection::vec(any::<Index>(), 1..40).prop_map(Happening::Batch),
+        4 => Just(Happening::Answers),
+        1 => (0..3000u64).prop_map(Happening::Wait),
+    ]
+}
+
+/// What happens where many packets come and little changes.
+fn crowded_happening() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        1 => prop::collection::vec(flow_act(), 1..3).prop_map(Happening::Publication),
+        8 => prop::collection::vec(any::<Index>(), 10..60).prop_map(Happening::Batch),
         4 => Just(Happening::Answers),
         1 => (0..3000u64).prop_map(Happening::Wait),
     ]
@@ -199,6 +209,50 @@ proptest! {
             run(&mut reference, &mut twins, &sendings, &mut peers, happening)?;
         }
     }
+}
+
+proptest! {
+    #![proptest_config(more(700))]
+
+    /// The same of flows whose packets are mostly the first ones, so that what was decided about others is
+    /// right for them.
+    #[test]
+    fn everything_is_as_without_a_cache_while_many_connections_open(
+        before in some_flows(),
+        sendings in prop::collection::vec(crowd(WITHOUT_POLICIES), 10..60),
+        happenings in prop::collection::vec(crowded_happening(), 1..20),
+        kinds in prop::sample::subsequence(KINDS.to_vec(), 2),
+    ) {
+        let mut twins: Vec<_> = kinds.iter().map(|kind| (*kind, cached(kind))).collect();
+        let (mut reference, mut peers) = (reference(), Peers::default());
+        let happenings = [vec![Happening::Publication(vec![before])], happenings].concat();
+        for happening in &happenings {
+            run(&mut reference, &mut twins, &sendings, &mut peers, happening)?;
+        }
+    }
+}
+
+/// What the law above is about does happen in it.
+#[test]
+fn connections_open_alike_in_these_cases() {
+    let mut runner = TestRunner::new_with_rng(
+        Config::default(),
+        TestRng::from_seed(RngAlgorithm::ChaCha, &[12; 32]),
+    );
+    let mut alike = 0;
+    for _ in 0..20 {
+        let (mut reference, mut peers) = (reference(), Peers::default());
+        let mut twins = [("large", cached("large"))];
+        let before = Happening::Publication(vec![drawn(&mut runner, some_flows())]);
+        let some = prop::collection::vec(crowd(WITHOUT_POLICIES), 40);
+        let sendings = drawn(&mut runner, some);
+        let happenings = drawn(&mut runner, prop::collection::vec(crowded_happening(), 20));
+        for happening in std::iter::once(before).chain(happenings) {
+            run(&mut reference, &mut twins, &sendings, &mut peers, &happening).unwrap();
+        }
+        alike += twins[0].1.alike();
+    }
+    assert!(alike > 1000, "{alike}");
 }
 
 /// The same, over so many packets that the worker finds out that its cache does not pay, as too

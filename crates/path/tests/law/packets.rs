@@ -299,6 +299,15 @@ pub(crate) fn sending() -> impl Strategy<Value = Sending> {
 
 /// Small whole packets of a VRF, from hosts on one side to hosts on the other.
 pub(crate) fn dialogue(vrf: VrfId) -> impl Strategy<Value = Sending> {
+    from_ports(vrf, vec![53, 1000])
+}
+
+/// The same from many ports to one or two, so that most packets are the first of their flows.
+pub(crate) fn crowd(vrf: VrfId) -> impl Strategy<Value = Sending> {
+    from_ports(vrf, (1000..1016).collect())
+}
+
+fn from_ports(vrf: VrfId, sources: Vec<u16>) -> impl Strategy<Value = Sending> {
     let [a, b] = ports_of(vrf);
     let ends = |from: [&'static str; 3], to: [&'static str; 3]| {
         let sides = (select(from.to_vec()), select(to.to_vec()));
@@ -313,8 +322,8 @@ pub(crate) fn dialogue(vrf: VrfId) -> impl Strategy<Value = Sending> {
     ];
     let number = || select(vec![53u16, 1000]);
     let upper = prop_oneof![
-        5 => (number(), number()).prop_map(|(from, to)| Upper::Udp(from, to)),
-        2 => (number(), number(), select(vec![2, 0x12, 0x10]))
+        5 => (select(sources.clone()), number()).prop_map(|(from, to)| Upper::Udp(from, to)),
+        2 => (select(sources), number(), select(vec![2, 0x12, 0x10]))
             .prop_map(|(from, to, flags)| Upper::Tcp(from, to, flags)),
     ];
     (ends, upper).prop_map(|((port, (source, destination)), upper)| Sending {

@@ -214,6 +214,11 @@ impl Twin {
         total
     }
 
+    /// Decisions that were taken from those about packets that are alike.
+    pub(crate) fn alike(&self) -> u64 {
+        self.worker.statistics().decided_alike.read()
+    }
+
     /// Hits, and packets that were decided without looking.
     pub(crate) fn looked(&self) -> (u64, u64) {
         let caches = &self.worker.statistics().caches;

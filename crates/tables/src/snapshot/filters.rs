@@ -226,6 +226,13 @@ impl VrfFeatures {
             | self.is_clamped
     }
 
+    /// Whether it has match-action tables and, but for links, nothing else.
+    #[inline(always)]
+    pub fn only_flows(&self) -> bool {
+        let more = self.is_filtered | self.is_ruled | self.is_leaking | self.is_clamped;
+        self.has_flows & !more
+    }
+
     fn note_reads(&mut self, (reads, reads_upper): (PacketFields, bool)) {
         self.own_reads = (self.own_reads.0 | reads, self.own_reads.1 | reads_upper);
     }

@@ -1,0 +1,402 @@
+//! What was decided about packets that differ only in what nobody reads.
+//!
+//! A decision is kept for a flow, and a packet that opens a connection is the first of its flow: so it
+//! is always decided. But of the ends of packets, flows read little, and the way behind them depends on the
+//! route. So the first packets of the first connections are decided, and what was said of them is right
+//! for others that are alike. Open vSwitch keeps such entries in its megaflow cache, each with a mask of
+//! its own (Pfaff et al., "The Design and Implementation of Open vSwitch", NSDI 2015). Here the flows of a
+//! VRF have one mask together, so that a lookup is one probe.
+//!
+//! An entry is for packets of a VRF in which nothing but flows may look at sources, and whose connection
+//! has a state, a mark and a translation, and nothing else. If their route has one next hop, this stands
+//! in the entry's key, and of the destination what flows read; otherwise all of the destination does.
+//! It is valid for one generation of the tables. What it says is what decide would say: builds with debug
+//! assertions decide all the same, and compare.
+
+use std::net::IpAddr;
+
+use conntrack::{New, Reference, Tuple};
+use flow::{CacheMode, CacheSettings, KeyHasher};
+use pipeline::{EndReads, NatNew};
+use tables::{RouteKind, Tables, Vrf};
+use wire::common::Facts;
+use wire::{Addresses, PortId, VrfId};
+
+use super::batch::number;
+use super::flows::{Looked, Seen};
+use super::question::Question;
+use super::trace::{Step, Trace};
+use super::way::judge_source;
+use super::{Beside, KeyView, LookedUp, decide_by, is_link_local_v6};
+use crate::batch::table_of;
+use crate::cache::key;
+use crate::connection::{self, Change};
+use crate::decision::Decision;
+use crate::extension::{Extension, Extensions};
+
+/// Entries that there may be: one in each place.
+const PLACES: usize = 4096;
+
+/// Words of an entry's key.
+const KEY: usize = WAYS + 2;
+/// Where the words are that say what was said of the connection, behind those of a flow; those of the
+/// addresses and ports that this makes of the packet; and those of the ways that it may go before and then.
+const STATE: usize = key::V6;
+const TRANSLATED: usize = STATE + 1;
+const WAYS: usize = TRANSLATED + 5;
+
+/// A worker's entries.
+pub(crate) struct Wildcards {
+    /// By table of the decision cache: whether its packets have entries.
+    is_on: [bool; 4],
+    hasher: KeyHasher,
+    /// By place: what was missing there last. An entry is made when it is missing for the second time.
+    missing: Box<[u16]>,
+    /// By place; empty until there is one.
+    entries: Vec<Option<Entry>>,
+    /// Decisions taken from entries that were not told yet.
+    taken: u64,
+}
+
+struct Entry {
+    key: [u64; KEY],
+    /// Of the tables, and of the numbers of extensions.
+    validity: (u64, u64),
+    /// For whatever connection.
+    decision: Decision,
+    /// What it asks of connections, for a packet of whatever tuple.
+    change: Option<Change>,
+}
+
+impl Wildcards {
+    pub(crate) fn new(caches: &[CacheSettings; 4], secret: u64) -> Self {
+        Self {
+            is_on: caches.each_ref().map(|settings| settings.mode != CacheMode::Off),
+            hasher: KeyHasher::new(secret),
+            missing: vec![0; PLACES].into(),
+            entries: Vec::new(),
+            taken: 0,
+        }
+    }
+
+    /// How many decisions were taken from entries since this was last asked.
+    #[inline(always)]
+    pub(crate) fn taken(&mut self) -> u64 {
+        core::mem::take(&mut self.taken)
+    }
+
+    /// Whether a packet may have an entry, as far as its table of the decision cache is concerned.
+    #[inline(always)]
+    pub(super) fn may_have(&self, facts: Facts) -> bool {
+        self.is_on[table_of(facts)]
+    }
+}
+
+/// A packet that may have an entry.
+pub(super) struct Alike {
+    key: [u64; KEY],
+    hash: u64,
+    vrf: VrfId,
+    /// Whether its source is held against the routes. It is right.
+    is_judged: bool,
+    looked: Looked,
+}
+
+impl Alike {
+    /// Of a packet with this key. `None` if something may look at its source that no entry knows of.
+    #[inline]
+    pub(super) fn of<const WORDS: usize>(
+        words: &[u64; WORDS],
+        view: impl KeyView,
+        seen: &Seen<'_>,
+        tables: &Tables,
+        wildcards: &Wildcards,
+    ) -> Option<Self> {
+        let [class, origin] = [words[WORDS - 2], words[WORDS - 1]];
+        // A whole packet with ports, that came by a port.
+        if class & 0x3f != 1 {
+            return None;
+        }
+        let vrf = tables.vrf(VrfId(key::vrf(class)))?;
+        let has_only_flows = vrf.features.only_flows() && vrf.spd.is_empty() && !tables.is_tapped();
+        let source = view.source();
+        if !has_only_flows
+            || (vrf.may_be_local(source) && vrf.is_local(source))
+            || is_of_link(source)
+        {
+            return None;
+        }
+        let port = PortId(origin as u16);
+        let is_judged = tables.boundary(port).judges_sources;
+        if is_judged && judge_source(port, source, vrf, tables, &mut ()).is_some() {
+            return None;
+        }
+        let reads = tables.pipeline().end_reads(vrf.id)?;
+        let connections = tables.connections()?;
+        let flow = view.flow();
+        let tuple = connection::tuple(&flow)?;
+        let hash = seen.hash.unwrap_or_else(|| connections.hash_of(vrf.id.0, &tuple));
+        let packet = connection::read(seen.packet, seen.facts, &flow);
+        let found = connections.track_by(hash, vrf.id.0, &tuple, &packet, seen.now);
+        let conntrack::Tracked { ct_state, connection, reference, keep, expected: None } = found
+        else {
+            return None;
+        };
+        let (mark, translated) = match connection {
+            None => (0, None),
+            Some((handle, direction)) => connections.plain(handle, direction)?,
+        };
+        let mut key = [0; KEY];
+        let way = way(reads, vrf, tables, tuple.addresses.destination());
+        key[WAYS] = way;
+        let [a, b, c, d, ports] = masked(&tuple, reads, way);
+        match WORDS {
+            key::V6 => key[..4].copy_from_slice(&[a, b, c, d]),
+            _ => key[0] = a << 32 | b,
+        }
+        key[WORDS - 2] = class & 0xffff_ffff | ports << 32;
+        key[WORDS - 1] = origin;
+        key[STATE] = u64::from(ct_state.0)
+            | u64::from(keep) << 8
+            | u64::from(connection.is_some()) << 9
+            | u64::from(translated.is_some()) << 10
+            | u64::from(mark) << 32;
+        if let Some(tuple) = translated {
+            let way = self::way(reads, vrf, tables, tuple.addresses.destination());
+            key[WAYS + 1] = way;
+            key[TRANSLATED..WAYS].copy_from_slice(&masked(&tuple, reads, way));
+        }
+        let looked = Looked { hash, packet, ct_state, connection, reference, keep };
+        let hash = wildcards.hasher.hash(&key);
+        Some(Self { key, hash, vrf: vrf.id, is_judged, looked })
+    }
+
+    fn place(&self) -> usize {
+        self.hash as usize % PLACES
+    }
+
+    /// What an entry's packets ask of connections, as this one does.
+    fn ask(&self, change: &Change, view: impl KeyView) -> Change {
+        let mut change = change.clone();
+        if let Change::Make { new, .. } = &mut change
+            && let Some(original) = connection::tuple(&view.flow())
+        {
+            let hash = Some(self.looked.hash);
+            *new = New { original, reply: original.reversed(), hash, ..*new };
+        }
+        change
+    }
+}
+
+/// Whether an address means something on one link only, or nothing.
+#[inline(always)]
+fn is_of_link(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(v6) => is_link_local_v6(address) || v6.is_unspecified(),
+    }
+}
+
+/// Not known: all of the destination stands for it.
+const ANY_WAY: u64 = 0;
+/// Nobody asks.
+const UNASKED: u64 = 1 << 32;
+
+/// Everything that a destination may have a say in behind the flows.
+#[inline(always)]
+fn way(reads: &EndReads, vrf: &Vrf, tables: &Tables, destination: IpAddr) -> u64 {
+    const UNKNOWN: u64 = 2 << 32;
+    const VIA: u64 = 3 << 32;
+    const ON_LINK: u64 = 4 << 32;
+    if !reads.routes {
+        return UNASKED;
+    }
+    let is_broadcast = matches!(destination, IpAddr::V4(v4) if v4.is_broadcast());
+    if is_of_link(destination) || destination.is_multicast() || is_broadcast {
+        return ANY_WAY;
+    }
+    match vrf.route(destination).map(|route| route.kind) {
+        None => UNKNOWN,
+        Some(RouteKind::Via { next_hop }) => VIA | u64::from(next_hop.0),
+        Some(RouteKind::Connected { port }) => tables
+            .on_link_next_hop(port, destination)
+            .map_or(ANY_WAY, |next_hop| ON_LINK | u64::from(next_hop.0)),
+        Some(_) => ANY_WAY,
+    }
+}
+
+/// Of addresses and ports what is read.
+#[inline(always)]
+fn masked(tuple: &Tuple, reads: &EndReads, way: u64) -> [u64; 5] {
+    let (mut of_destination, mut of_ports) = (reads.destination, reads.ports);
+    if way == ANY_WAY {
+        (of_destination, of_ports) = (u128::MAX, of_ports | 0xffff);
+    }
+    let ports = (u32::from(tuple.source) << 16 | u32::from(tuple.destination)) & of_ports;
+    match tuple.addresses {
+        Addresses::V4 { source, destination } => {
+            let source = source.to_bits() & reads.source as u32;
+            let destination = destination.to_bits() & of_destination as u32;
+            [source.into(), destination.into(), 0, 0, ports.into()]
+        }
+        Addresses::V6 { source, destination } => {
+            let halves = |bits: u128| [(bits >> 64) as u64, bits as u64];
+            let [a, b] = halves(source.to_bits() & reads.source);
+            let [c, d] = halves(destination.to_bits() & of_destination);
+            [a, b, c, d, ports.into()]
+        }
+    }
+}
+
+/// Decides a packet that may have an entry, and gives the decision the number of its extension.
+#[inline]
+pub(super) fn decide<'p>(
+    (at, key, tables): (u8, impl KeyView, &Tables),
+    alike: &Alike,
+    decision: &mut Decision,
+    beside: &mut Beside<'p>,
+    extensions: &mut Extensions,
+) {
+    let validity = (tables.generation(), extensions.times_freed());
+    let wildcards = &mut extensions.wildcards;
+    let place = alike.place();
+    let entry = wildcards.entries.get(place).and_then(Option::as_ref);
+    match entry.filter(|entry| entry.validity == validity && entry.key == alike.key) {
+        Some(entry) => {
+            *decision = entry.decision.of_connection(alike.looked.reference);
+            let change = entry.change.as_ref().map(|change| alike.ask(change, key));
+            if cfg!(debug_assertions) {
+                check((key, tables), decision, &change, beside, extensions);
+            }
+            if decision.is_passing() {
+                extensions.note_change(at, change);
+            }
+            if let Some(number) = decision.extension() {
+                extensions.saw(number);
+            }
+            extensions.wildcards.taken += 1;
+        }
+        None => {
+            beside.seen = beside.seen.map(|seen| Seen { looked: Some(alike.looked), ..seen });
+            let tag = (alike.hash >> 48) as u16 | 1;
+            let is_wanted = core::mem::replace(&mut wildcards.missing[place], tag) == tag;
+            if !is_wanted {
+                decide_by(key, tables, &LookedUp::NOTHING, &mut (), decision, beside);
+                return number(at, decision, beside, extensions);
+            }
+            make((at, key, tables), alike, validity, decision, beside, extensions);
+        }
+    }
+}
+
+/// Decides a packet, and makes an entry of what was decided if that is right for all that are alike.
+#[cold]
+#[inline(never)]
+fn make(
+    (at, key, tables): (u8, impl KeyView, &Tables),
+    alike: &Alike,
+    validity: (u64, u64),
+    decision: &mut Decision,
+    beside: &mut Beside<'_>,
+    extensions: &mut Extensions,
+) {
+    let is_routed = alike.key[WAYS] != UNASKED || alike.is_judged;
+    let mut watch = Watch { vrf: alike.vrf, is_routed, is_for_all: true };
+    decide_by(key, tables, &LookedUp::NOTHING, &mut watch, decision, beside);
+    let is_for_all = watch.is_for_all
+        && decision.reference() == alike.looked.reference
+        && !decision.is_of_several()
+        && beside.copies.is_empty()
+        && (decision.is_counted() || !decision.is_extended())
+        && beside.change.as_ref().is_none_or(is_of_any_source);
+    let change = beside.change.clone().filter(|_| is_for_all);
+    number(at, decision, beside, extensions);
+    if is_for_all && decision.extension().is_none_or(Extensions::stays) {
+        let entries = &mut extensions.wildcards.entries;
+        if entries.is_empty() {
+            entries.resize_with(PLACES, || None);
+        }
+        let (key, decision) = (alike.key, decision.of_connection(Reference::NONE));
+        entries[alike.place()] = Some(Entry { key, validity, decision, change });
+    }
+}
+
+/// Whether the packets of all sources ask for the same.
+fn is_of_any_source(change: &Change) -> bool {
+    // Of several destinations, the source says which.
+    let is_one = |nat: &NatNew| {
+        nat.addresses.is_none_or(|range| range.first() == range.last())
+            && nat.ports.is_none_or(|(first, last)| first == last)
+    };
+    match change {
+        Change::Make { destination, expected: None, instead_of: None, has_more: false, .. } => {
+            destination.as_ref().is_none_or(|nat| is_one(nat))
+        }
+        Change::Make { .. } | Change::Write { .. } => false,
+    }
+}
+
+/// Sees whether anything was asked that entries know nothing of.
+struct Watch {
+    vrf: VrfId,
+    is_routed: bool,
+    is_for_all: bool,
+}
+
+impl Trace for Watch {
+    fn step<'a>(&mut self, step: impl FnOnce() -> Step<'a>) {
+        self.is_for_all &= match step() {
+            Step::Flow(pipeline::Step::Tracked { zone, .. }, _) => zone == self.vrf.0,
+            Step::Key(_)
+            | Step::Vrf(_)
+            | Step::Route { .. }
+            | Step::Source { .. }
+            | Step::NoPolicies { .. }
+            | Step::Inside { .. }
+            | Step::Flow(..)
+            | Step::Ike { .. }
+            | Step::Neighbour { .. }
+            | Step::Host { .. }
+            | Step::Verdict { .. } => true,
+            // By more than its destination.
+            _ => false,
+        };
+    }
+
+    fn asks(&mut self, question: impl FnOnce() -> Question) {
+        self.is_for_all &= match question() {
+            Question::Route { vrf, .. } => self.is_routed && vrf == self.vrf,
+            Question::OnLink(_) => self.is_routed,
+            Question::Vrf(vrf)
+            | Question::Policies(vrf)
+            | Question::Filters(vrf)
+            | Question::Flows(vrf)
+            | Question::Ike(vrf) => vrf == self.vrf,
+            _ => false,
+        };
+    }
+}
+
+/// Holds what an entry says against what decide says. A connection may have changed since it was asked
+/// about; then its decision is not used.
+fn check(
+    (key, tables): (impl KeyView, &Tables),
+    found: &Decision,
+    change: &Option<Change>,
+    beside: &mut Beside<'_>,
+    extensions: &Extensions,
+) {
+    let mut decided = Decision::NONE;
+    decide_by(key, tables, &LookedUp::NOTHING, &mut (), &mut decided, beside);
+    if decided.reference() != found.reference() {
+        return;
+    }
+    let none = Extension::NONE;
+    let extension = found.extension().map_or(&none, |number| extensions.get(number));
+    if let Some(number) = found.extension() {
+        decided.set_extension(number);
+    }
+    assert_eq!((found, extension), (&decided, &beside.extension), "{:?}", key.flow());
+    assert_eq!(change, &beside.change, "{:?}", key.flow());
+    assert!(beside.copies.is_empty(), "{:?}", key.flow());
+}
