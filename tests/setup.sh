@@ -55,21 +55,13 @@ rust_is_new_enough() {
     command -v cargo >/dev/null && version_at_least "$(rustc --version 2>/dev/null | cut -d' ' -f2)" "$OLDEST_RUST"
 }
 
-# Sees to cargo-machete, which takes about a minute to build.
-need_machete() {
-    cargo machete --version >/dev/null 2>&1 && return 0
-    echo "${dim}installing cargo-machete into ~/.cargo${plain}"
-    cargo install --quiet --locked cargo-machete && return 0
-    echo "${yellow}install with:  cargo install --locked cargo-machete${plain}" >&2
-    return 1
-}
-
-# Sees to cargo-deb, which takes some minutes to build.
-need_cargo_deb() {
-    cargo deb --version >/dev/null 2>&1 && return 0
-    echo "${dim}installing cargo-deb into ~/.cargo${plain}"
-    cargo install --quiet --locked cargo-deb && return 0
-    echo "${yellow}install with:  cargo install --locked cargo-deb${plain}" >&2
+# Sees to one of cargo's programs. Built with little optimisation: that takes longer than they run.
+need_cargo_program() { # NAME
+    cargo "$1" --version >/dev/null 2>&1 && return 0
+    echo "${dim}installing cargo-$1 into ~/.cargo${plain}"
+    CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+        cargo install --quiet --locked "cargo-$1" && return 0
+    echo "${yellow}install with:  cargo install --locked cargo-$1${plain}" >&2
     return 1
 }
 
