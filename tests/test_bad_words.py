@@ -380,7 +380,7 @@ def test_wrong_words(gateway, verb):
         ("conntrack -L -p foo", "there is no such IP protocol"),
         ("flow add xx", "column 1: there is no field `xx`"),
         ("ip route", "hitpath has no verb `ip`"),
-        ("", "requires a subcommand"),
+        ("", "a verb is missing"),
     ],
 )
 def test_errors_are_json_where_json_is_asked_for(gateway, line, says):

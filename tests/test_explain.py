@@ -150,7 +150,8 @@ def fares_as_explained(gateway, hosts, name):
         wait = stages["wait"]
         assert (wait["address"], wait["port"], wait["told"]) == ("10.2.0.77", "right", True)
         before = drops.get("neighbour_unresolved", 0)
-        gateway.wait_for_drops("neighbour_unresolved", before + 1)
+        # It is asked for three times, a second apart.
+        gateway.wait_for_drops("neighbour_unresolved", before + 1, timeout=10)
 
 
 def test_lists_are_whole_and_end_with_a_summary(between, tmp_path):

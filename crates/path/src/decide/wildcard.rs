@@ -99,12 +99,13 @@ pub(super) struct Alike {
     vrf: VrfId,
     /// Whether its source is held against the routes. It is right.
     is_judged: bool,
+    tuple: Tuple,
     looked: Looked,
 }
 
 impl Alike {
     /// Of a packet with this key. `None` if something may look at its source that no entry knows of.
-    #[inline]
+    #[inline(always)]
     pub(super) fn of<const WORDS: usize>(
         words: &[u64; WORDS],
         view: impl KeyView,
@@ -168,7 +169,7 @@ impl Alike {
         }
         let looked = Looked { hash, packet, ct_state, connection, reference, keep };
         let hash = wildcards.hasher.hash(&key);
-        Some(Self { key, hash, vrf: vrf.id, is_judged, looked })
+        Some(Self { key, hash, vrf: vrf.id, is_judged, tuple, looked })
     }
 
     fn place(&self) -> usize {
@@ -176,15 +177,18 @@ impl Alike {
     }
 
     /// What an entry's packets ask of connections, as this one does.
-    fn ask(&self, change: &Change, view: impl KeyView) -> Change {
-        let mut change = change.clone();
-        if let Change::Make { new, .. } = &mut change
-            && let Some(original) = connection::tuple(&view.flow())
-        {
-            let hash = Some(self.looked.hash);
-            *new = New { original, reply: original.reversed(), hash, ..*new };
+    #[inline(always)]
+    fn ask(&self, change: &Change) -> Change {
+        let Change::Make { new, destination, source, .. } = change else { return change.clone() };
+        let (original, hash) = (self.tuple, Some(self.looked.hash));
+        Change::Make {
+            new: New { original, reply: original.reversed(), hash, ..*new },
+            destination: destination.clone(),
+            source: source.clone(),
+            expected: None,
+            instead_of: None,
+            has_more: false,
         }
-        change
     }
 }
 
@@ -264,7 +268,7 @@ pub(super) fn decide<'p>(
     match entry.filter(|entry| entry.validity == validity && entry.key == alike.key) {
         Some(entry) => {
             *decision = entry.decision.of_connection(alike.looked.reference);
-            let change = entry.change.as_ref().map(|change| alike.ask(change, key));
+            let change = entry.change.as_ref().map(|change| alike.ask(change));
             if cfg!(debug_assertions) {
                 check((key, tables), decision, &change, beside, extensions);
             }

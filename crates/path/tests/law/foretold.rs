@@ -12,7 +12,8 @@ use wire::PortId;
 
 use crate::packets::{Peers, Sending, sending};
 use crate::twin::{Seen, Twin};
-use crate::world::{Act, act};
+use crate::world::Act;
+use crate::world::acts::act;
 use crate::{before, drawn, more, reference};
 
 /// What a trace was told that matters here.

@@ -24,7 +24,8 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 use tables::{Direction, LookupEngine};
 use twin::Twin;
 use wire::VrfId;
-use world::{Act, WITHOUT_POLICIES, act, flow_act, some_flows};
+use world::Act;
+use world::acts::{WITHOUT_POLICIES, act, flow_act, some_flows};
 
 /// Something happens to all gateways.
 #[derive(Clone, Debug)]

@@ -12,7 +12,8 @@ use rand::rngs::StdRng;
 use wire::{PortId, Protocol, Spi, VrfId, fragment, ipv4, ipv6};
 
 use crate::fixture::packet;
-use crate::world::{PORTS, QUEUES, algorithm, ends, keys, port_link, ports_of, spi, tunnel};
+use crate::world::acts::{algorithm, ends, spi, tunnel};
+use crate::world::{PORTS, QUEUES, keys, port_link, ports_of};
 
 /// A packet, or the fragments of one, that some station sends.
 #[derive(Clone, Debug)]

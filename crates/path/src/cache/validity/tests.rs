@@ -23,7 +23,8 @@ use crate::extension::Extension;
 #[path = "../../../tests/law/world.rs"]
 mod world;
 
-use world::{PORTS, World, act};
+use world::acts::act;
+use world::{PORTS, World};
 
 /// Flows as they may come by any way, ESP for the worlds' SAs among them.
 fn key() -> impl Strategy<Value = FlowKey> {
@@ -49,11 +50,11 @@ fn key() -> impl Strategy<Value = FlowKey> {
     ];
     let fragment = prop_oneof![6 => Just(FragmentClass::Whole), 1 => Just(FragmentClass::First), 1 => Just(FragmentClass::Later)];
     let vrf = prop_oneof![6 => Just(VrfId(0)), 3 => Just(VrfId(1)), 1 => Just(VrfId(2))];
-    let clear = (world::ends(), upper);
-    let esp = (world::tunnel(), world::spi())
+    let clear = (world::acts::ends(), upper);
+    let esp = (world::acts::tunnel(), world::acts::spi())
         .prop_map(|(ends, spi)| (ends, (Protocol::ESP, Upper::Spi(spi))));
     // Errors about ESP.
-    let about = (world::ends(), world::spi()).prop_map(|(ends, spi)| {
+    let about = (world::acts::ends(), world::acts::spi()).prop_map(|(ends, spi)| {
         let icmp = if ends.0.is_ipv4() { Protocol::ICMP } else { Protocol::ICMPV6 };
         (ends, (icmp, Upper::Spi(spi)))
     });
