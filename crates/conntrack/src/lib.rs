@@ -44,7 +44,7 @@ pub use packet::{Chunks, Packet, Segment};
 pub use related::Related;
 pub use rewrite::{NotTranslated, Translation};
 pub use table::{
-    Connections, Counts, Hit, MOST_CONNECTIONS, New, NotMade, Refused, Settings, Tracked,
+    Connections, Counts, Hit, MOST_CONNECTIONS, New, NotMade, Plain, Refused, Settings, Tracked,
 };
 pub use timeout::{PolicyId, State, TIMEOUT_POLICIES};
 pub use tuple::{Role, Tuple};

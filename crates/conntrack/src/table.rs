@@ -104,6 +104,17 @@ pub struct Tracked {
     pub expected: Option<Expectation>,
 }
 
+/// What a decision may depend on of a connection without a helper, beside its state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Plain {
+    /// Its mark.
+    pub mark: u32,
+    /// Its label, the lower half first.
+    pub label: [u64; 2],
+    /// What packets of the direction become, if it is translated.
+    pub translated: Option<Tuple>,
+}
+
 /// Whether a decision that was kept is right for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hit {

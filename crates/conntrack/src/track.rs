@@ -9,7 +9,7 @@ use crate::entry::{Control, Flags, Outcome, Side, cold, word};
 use crate::packet::Packet;
 use crate::rewrite::Translation;
 use crate::sync::Ordering;
-use crate::table::{Connections, STAMPS, Tracked};
+use crate::table::{Connections, Plain, STAMPS, Tracked};
 use crate::timeout::{State, tick};
 use crate::tuple::{Role, Tuple};
 use crate::{datagram, sctp, tcp};
@@ -254,11 +254,10 @@ impl Connections {
         is_same.then(|| Translation::new(tuple, ports as u32, is_source))
     }
 
-    /// What a decision may depend on of a connection with neither a label nor a helper, beside its
-    /// state: its mark, and what packets of a direction become if it is translated. `None` of others,
-    /// and if it is not there.
+    /// What a decision about packets of a direction may depend on of a connection without a helper, beside
+    /// its state. `None` of one with a helper, and if it is not there.
     #[inline]
-    pub fn plain(&self, handle: Handle, direction: Direction) -> Option<(u32, Option<Tuple>)> {
+    pub fn plain(&self, handle: Handle, direction: Direction) -> Option<Plain> {
         let entry = self.entries.get(handle.index as usize)?;
         let flags = self.control(handle.index).flags();
         let translated = match flags.has(Flags::SNAT) || flags.has(Flags::DNAT) {
@@ -266,12 +265,13 @@ impl Connections {
             false => None,
         };
         let cold = |word: usize| entry.cold.0[word].load(Ordering::Acquire);
-        let more = cold(cold::LABEL_LOW) | cold(cold::LABEL_HIGH) | cold(cold::HELPER) & 0xffff;
+        let label = [cold(cold::LABEL_LOW), cold(cold::LABEL_HIGH)];
+        let has_helper = cold(cold::HELPER) & 0xffff != 0;
         let mark = entry.lines[1].0[word::IDENTITY].load(Ordering::Acquire) as u32;
         // What was read is of this connection.
         let control = self.control(handle.index);
         let is_it = control.is_live() && control.generation() == handle.generation;
-        (is_it && more == 0).then_some((mark, translated))
+        (is_it && !has_helper).then_some(Plain { mark, label, translated })
     }
 
     /// For a packet that is invalid and belongs to no connection, whatever its tuple: it is counted.

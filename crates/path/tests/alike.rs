@@ -80,6 +80,7 @@ fn what_actions_read_of_the_ends_keeps_packets_from_being_alike() {
     for flow in [
         "table=0,priority=40000,udp,actions=move:NXM_OF_UDP_SRC[]->NXM_NX_REG0[0..15],ct(table=1)",
         "table=0,priority=40000,udp,actions=ct(table=1,zone=NXM_OF_UDP_SRC[])",
+        "table=0,priority=40000,udp,actions=ct(table=1,zone=5)",
         "table=1,priority=40000,udp,ct_state=+new,ct_nw_src=10.9.0.0/16,actions=drop",
     ] {
         let mut gateway = gateway(&format!("{ROUTED}\n{flow}"));
@@ -195,4 +196,72 @@ fn marks_of_connections_tell_packets_apart() {
     }
     assert_eq!((gateway.sent(WAN).len(), gateway.dropped(DropReason::FlowDrop)), (40, 40));
     assert!(alike(&gateway) > 140, "{}", alike(&gateway));
+}
+
+#[test]
+fn labels_of_connections_tell_packets_apart() {
+    let flows = "\
+        table=0,ip,actions=ct(table=1)
+        table=1,priority=50000,ct_state=+trk-inv,ct_label=7,actions=drop
+        table=1,priority=40000,ct_state=+new,udp,in_port=lan,tp_dst=2001,actions=ct(commit,exec(load:7->NXM_NX_CT_LABEL[])),NORMAL
+        table=1,ct_state=+new,ip,in_port=lan,actions=ct(commit),NORMAL";
+    let mut gateway = gateway(flows);
+    let packet = |from, to| udp("10.1.0.1", "198.18.0.1", (from, to), 20);
+    let all = || (0..40).flat_map(|at| [2000, 2001].map(|to| packet(1000 + at, to)));
+    assert_eq!(leave(&mut gateway, all()), 80);
+    assert_eq!(leave(&mut gateway, all()), 40);
+    assert_eq!(gateway.dropped(DropReason::FlowDrop), 40);
+    assert!(alike(&gateway) > 140, "{}", alike(&gateway));
+}
+
+/// Which one of several destinations it is follows from the source, and so does what becomes of the
+/// packet.
+#[test]
+fn destinations_that_the_source_chooses_are_not_alike() {
+    let dnat = "ct(commit,nat(dst=10.9.0.5-10.9.0.6)";
+    let routed = format!(
+        "table=0,ip,actions=ct(table=1)
+        table=1,udp,ct_state=+new,actions={dnat}),NORMAL"
+    );
+    let refused = format!(
+        "table=0,ip,actions=ct(table=1)
+        table=1,udp,ct_state=+new,actions={dnat},table=2)
+        table=2,priority=9,ip,nw_dst=10.9.0.6,actions=drop
+        table=2,priority=8,ip,actions=NORMAL"
+    );
+    for flows in [routed, refused] {
+        let mut gateway = gateway(&flows);
+        gateway.change(|tables| {
+            let dead = prefix("10.9.0.6/32");
+            tables.set_route(VrfId::MAIN, dead, RouteSpec::Blackhole).unwrap();
+        });
+        let left = leave(&mut gateway, first_packets(200));
+        assert!((60..140).contains(&left), "{flows}: {left}");
+        assert!(counts(&gateway).connections as usize >= left, "{flows}");
+    }
+}
+
+#[test]
+fn packets_of_both_directions_that_are_invalid_are_not_alike() {
+    let mut gateway = gateway("table=0,ip,actions=ct(commit,force),NORMAL");
+    let broken = |from: &str, to: &str, ports| {
+        let mut packet = udp(from, to, ports, 20);
+        // A wrong checksum.
+        packet[26..28].copy_from_slice(&[0xab, 0xcd]);
+        packet
+    };
+    let ends = |at: u16| (format!("10.1.0.{at}"), format!("198.18.0.{at}"));
+    for at in 1..20 {
+        let (from, to) = ends(at);
+        gateway.receive(LAN, &udp(&from, &to, (1000, 2000), 20));
+        gateway.receive(WAN, &udp(&to, &from, (5000, 6000), 20));
+    }
+    let before = counts(&gateway).connections;
+    for at in 1..20 {
+        let (from, to) = ends(at);
+        gateway.receive(LAN, &broken(&from, &to, (1000, 2000)));
+        gateway.receive(LAN, &broken(&from, &to, (6000, 5000)));
+    }
+    assert_eq!(before, 38);
+    gateway.assert_nothing_lost();
 }

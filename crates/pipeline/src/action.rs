@@ -82,6 +82,11 @@ impl Action {
         }
     }
 
+    /// Whether it asks for connections in another zone than that of the VRF.
+    pub(crate) fn asks_elsewhere(&self) -> bool {
+        matches!(self, Self::Ct(ct) if ct.zone != Zone::Vrf)
+    }
+
     /// What it reads of packets' ends.
     pub(crate) fn end_reads(&self) -> EndReads {
         let of_number = |number: Option<Number>| match number {

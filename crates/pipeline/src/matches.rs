@@ -196,7 +196,7 @@ pub struct EndReads {
     pub destination: u128,
     /// The bits of the source port, and below them those of the destination port.
     pub ports: u32,
-    /// Whether a connection's tuple or label is read besides.
+    /// Whether a connection's tuple is read besides.
     pub connection: bool,
     /// Whether it is asked where packets are routed to, or packets are routed.
     pub routes: bool,
@@ -219,11 +219,8 @@ impl BitOr for EndReads {
 impl EndReads {
     /// Of bits that are read.
     fn of(mask: &[u32; WORDS]) -> Self {
-        let connection = [
-            &mask[word::CT_LABEL..word::CT_LABEL + 4],
-            &mask[word::CT_TP..=word::CT_TP],
-            &mask[word::CT_SOURCE..word::CT_DESTINATION + 4],
-        ];
+        let connection =
+            [&mask[word::CT_TP..=word::CT_TP], &mask[word::CT_SOURCE..word::CT_DESTINATION + 4]];
         Self {
             source: wide(mask, word::SOURCE),
             destination: wide(mask, word::DESTINATION),

@@ -123,9 +123,10 @@ impl Pipeline {
         self.tables(vrf).is_some_and(|tables| tables.rewrites)
     }
 
-    /// What flows of a VRF read of packets' ends: packets of connections with the same state and mark that
-    /// differ in nothing else meet the same flows. `None` if that cannot be said, as flows read of a
-    /// connection more than these, or make something else of the packet.
+    /// What flows of a VRF read of packets' ends: packets of connections with the same state, mark and
+    /// label that differ in nothing else meet the same flows. `None` if that cannot be said, as flows read
+    /// of a connection more than these, make something else of the packet, or ask for no connection or
+    /// for one in another zone.
     #[inline]
     pub fn end_reads(&self, vrf: VrfId) -> Option<&EndReads> {
         self.tables(vrf)?.end_reads.as_ref()
@@ -170,7 +171,8 @@ impl Pipeline {
             .tables
             .iter()
             .try_fold(EndReads::default(), |all, table| table.end_reads().map(|reads| all | reads));
-        tables.end_reads = ends.filter(|reads| !reads.connection && !tables.rewrites);
+        let tracks = tables.tables.iter().any(|table| table.tracks());
+        tables.end_reads = ends.filter(|reads| tracks && !reads.connection && !tables.rewrites);
         let reads = tables.tables.iter().map(|table| table.reads());
         tables.reads = reads.fold(PacketFields::NONE, |all, reads| all | reads);
         self.count = self.count + tables.len - before;

@@ -43,7 +43,8 @@ pub(crate) struct Table {
     outputs: BTreeMap<PortId, usize>,
     /// How many flows match where the packet would be routed to.
     asking_for_exit: usize,
-    /// How many flows have actions that read packets' ends.
+    /// How many flows have actions that read packets' ends, or ask for connections in another zone than
+    /// that of the VRF.
     reading_ends: usize,
     /// How many flows have packets routed.
     routing: usize,
@@ -93,7 +94,8 @@ impl Table {
         matched.chain(read).fold(PacketFields::NONE, |all, reads| all | reads)
     }
 
-    /// What flows match of packets' ends. `None` if actions read of them too.
+    /// What flows match of packets' ends. `None` if actions read of them too, or connections are asked
+    /// for in another zone than that of the VRF.
     pub(crate) fn end_reads(&self) -> Option<EndReads> {
         let groups = self.groups.iter().map(|group| group.ends);
         let routes = self.routing > 0;
@@ -139,7 +141,9 @@ impl Table {
         if flow.matches.mask[word::OUT] != 0 {
             change(&mut self.asking_for_exit);
         }
-        if flow.actions.iter().any(|action| action.end_reads() != EndReads::default()) {
+        let is_about_more =
+            |action: &Action| action.asks_elsewhere() || action.end_reads() != EndReads::default();
+        if flow.actions.iter().any(is_about_more) {
             change(&mut self.reading_ends);
         }
         if flow.actions.contains(&Action::Normal) {

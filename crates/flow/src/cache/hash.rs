@@ -3,7 +3,7 @@
 use siphasher::sip::SipHasher13;
 
 /// Words that a key has at most, and one, so that their number may be odd.
-const WORDS: usize = 16;
+const WORDS: usize = 18;
 
 /// Hashes keys, with numbers that nobody outside knows.
 ///

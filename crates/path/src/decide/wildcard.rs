@@ -8,16 +8,16 @@
 //! VRF have one mask together, so that a lookup is one probe.
 //!
 //! An entry is for packets of a VRF in which nothing but flows may look at sources, and whose connection
-//! has a state, a mark and a translation, and nothing else. If their route has one next hop, this stands
+//! has no helper and was not announced. If their route has one next hop, this stands
 //! in the entry's key, and of the destination what flows read; otherwise all of the destination does.
 //! It is valid for one generation of the tables. What it says is what decide would say: builds with debug
 //! assertions decide all the same, and compare.
 
 use std::net::IpAddr;
 
-use conntrack::{New, Reference, Tuple};
+use conntrack::{Direction, New, Plain, Reference, Tuple};
 use flow::{CacheMode, CacheSettings, KeyHasher};
-use pipeline::{EndReads, NatNew};
+use pipeline::{Action, EndReads, NatEnd, NatNew};
 use tables::{RouteKind, Tables, Vrf};
 use wire::common::Facts;
 use wire::{Addresses, PortId, VrfId};
@@ -42,7 +42,7 @@ const KEY: usize = WAYS + 2;
 /// Where the words are that say what was said of the connection, behind those of a flow; those of the
 /// addresses and ports that this makes of the packet; and those of the ways that it may go before and then.
 const STATE: usize = key::V6;
-const TRANSLATED: usize = STATE + 1;
+const TRANSLATED: usize = STATE + 3;
 const WAYS: usize = TRANSLATED + 5;
 
 /// A worker's entries.
@@ -62,7 +62,8 @@ struct Entry {
     key: [u64; KEY],
     /// Of the tables, and of the numbers of extensions.
     validity: (u64, u64),
-    /// For whatever connection.
+    /// For whatever connection. [`Decision::NONE`] if what was decided is not right for all that are
+    /// alike: then they are decided, and nobody tries again.
     decision: Decision,
     /// What it asks of connections, for a packet of whatever tuple.
     change: Option<Change>,
@@ -100,6 +101,7 @@ pub(super) struct Alike {
     /// Whether its source is held against the routes. It is right.
     is_judged: bool,
     tuple: Tuple,
+    plain: Plain,
     looked: Looked,
 }
 
@@ -119,12 +121,13 @@ impl Alike {
             return None;
         }
         let vrf = tables.vrf(VrfId(key::vrf(class)))?;
-        let has_only_flows = vrf.features.only_flows() && vrf.spd.is_empty() && !tables.is_tapped();
+        if !vrf.features.only_flows() || !vrf.spd.is_empty() || tables.is_tapped() {
+            return None;
+        }
+        let reads = tables.pipeline().end_reads(vrf.id)?;
+        let connections = tables.connections()?;
         let source = view.source();
-        if !has_only_flows
-            || (vrf.may_be_local(source) && vrf.is_local(source))
-            || is_of_link(source)
-        {
+        if (vrf.may_be_local(source) && vrf.is_local(source)) || is_of_link(source) {
             return None;
         }
         let port = PortId(origin as u16);
@@ -132,8 +135,6 @@ impl Alike {
         if is_judged && judge_source(port, source, vrf, tables, &mut ()).is_some() {
             return None;
         }
-        let reads = tables.pipeline().end_reads(vrf.id)?;
-        let connections = tables.connections()?;
         let flow = view.flow();
         let tuple = connection::tuple(&flow)?;
         let hash = seen.hash.unwrap_or_else(|| connections.hash_of(vrf.id.0, &tuple));
@@ -143,9 +144,11 @@ impl Alike {
         else {
             return None;
         };
-        let (mark, translated) = match connection {
-            None => (0, None),
-            Some((handle, direction)) => connections.plain(handle, direction)?,
+        let (plain, is_reply) = match connection {
+            None => (Plain::default(), false),
+            Some((handle, direction)) => {
+                (connections.plain(handle, direction)?, direction == Direction::Reply)
+            }
         };
         let mut key = [0; KEY];
         let way = way(reads, vrf, tables, tuple.addresses.destination());
@@ -160,20 +163,31 @@ impl Alike {
         key[STATE] = u64::from(ct_state.0)
             | u64::from(keep) << 8
             | u64::from(connection.is_some()) << 9
-            | u64::from(translated.is_some()) << 10
-            | u64::from(mark) << 32;
-        if let Some(tuple) = translated {
+            | u64::from(plain.translated.is_some()) << 10
+            | u64::from(is_reply) << 11
+            | u64::from(plain.mark) << 32;
+        [key[STATE + 1], key[STATE + 2]] = plain.label;
+        if let Some(tuple) = plain.translated {
             let way = self::way(reads, vrf, tables, tuple.addresses.destination());
             key[WAYS + 1] = way;
             key[TRANSLATED..WAYS].copy_from_slice(&masked(&tuple, reads, way));
         }
         let looked = Looked { hash, packet, ct_state, connection, reference, keep };
         let hash = wildcards.hasher.hash(&key);
-        Some(Self { key, hash, vrf: vrf.id, is_judged, tuple, looked })
+        Some(Self { key, hash, vrf: vrf.id, is_judged, tuple, plain, looked })
     }
 
     fn place(&self) -> usize {
         self.hash as usize % PLACES
+    }
+
+    /// Whether its connection is still as it was: it may have ended, or have changed before that could be
+    /// seen of its generation.
+    fn is_as_it_was(&self, tables: &Tables) -> bool {
+        self.looked.connection.is_none_or(|(handle, direction)| {
+            let connections = tables.connections();
+            connections.and_then(|it| it.plain(handle, direction)) == Some(self.plain)
+        })
     }
 
     /// What an entry's packets ask of connections, as this one does.
@@ -266,11 +280,16 @@ pub(super) fn decide<'p>(
     let place = alike.place();
     let entry = wildcards.entries.get(place).and_then(Option::as_ref);
     match entry.filter(|entry| entry.validity == validity && entry.key == alike.key) {
+        Some(entry) if entry.decision == Decision::NONE => {
+            beside.seen = beside.seen.map(|seen| Seen { looked: Some(alike.looked), ..seen });
+            decide_by(key, tables, &LookedUp::NOTHING, &mut (), decision, beside);
+            number(at, decision, beside, extensions);
+        }
         Some(entry) => {
             *decision = entry.decision.of_connection(alike.looked.reference);
             let change = entry.change.as_ref().map(|change| alike.ask(change));
             if cfg!(debug_assertions) {
-                check((key, tables), decision, &change, beside, extensions);
+                check((key, tables), alike, decision, &change, beside, extensions);
             }
             if decision.is_passing() {
                 extensions.note_change(at, change);
@@ -313,31 +332,39 @@ fn make(
         && beside.copies.is_empty()
         && (decision.is_counted() || !decision.is_extended())
         && beside.change.as_ref().is_none_or(is_of_any_source);
+    // What was decided may be about another state than that in the key.
+    if !alike.is_as_it_was(tables) {
+        return number(at, decision, beside, extensions);
+    }
     let change = beside.change.clone().filter(|_| is_for_all);
     number(at, decision, beside, extensions);
-    if is_for_all && decision.extension().is_none_or(Extensions::stays) {
-        let entries = &mut extensions.wildcards.entries;
-        if entries.is_empty() {
-            entries.resize_with(PLACES, || None);
-        }
-        let (key, decision) = (alike.key, decision.of_connection(Reference::NONE));
-        entries[alike.place()] = Some(Entry { key, validity, decision, change });
+    let is_for_all = is_for_all && decision.extension().is_none_or(Extensions::stays);
+    let decided = match is_for_all {
+        true => decision.of_connection(Reference::NONE),
+        false => Decision::NONE,
+    };
+    let entries = &mut extensions.wildcards.entries;
+    if entries.is_empty() {
+        entries.resize_with(PLACES, || None);
     }
+    entries[alike.place()] = Some(Entry { key: alike.key, validity, decision: decided, change });
 }
 
 /// Whether the packets of all sources ask for the same.
 fn is_of_any_source(change: &Change) -> bool {
-    // Of several destinations, the source says which.
-    let is_one = |nat: &NatNew| {
-        nat.addresses.is_none_or(|range| range.first() == range.last())
-            && nat.ports.is_none_or(|(first, last)| first == last)
-    };
     match change {
         Change::Make { destination, expected: None, instead_of: None, has_more: false, .. } => {
             destination.as_ref().is_none_or(|nat| is_one(nat))
         }
         Change::Make { .. } | Change::Write { .. } => false,
     }
+}
+
+/// Whether packets of all sources get the same destination. Of several, the source says which.
+fn is_one(nat: &NatNew) -> bool {
+    nat.end == NatEnd::Source
+        || nat.addresses.is_none_or(|range| range.first() == range.last())
+            && nat.ports.is_none_or(|(first, last)| first == last)
 }
 
 /// Sees whether anything was asked that entries know nothing of.
@@ -351,6 +378,11 @@ impl Trace for Watch {
     fn step<'a>(&mut self, step: impl FnOnce() -> Step<'a>) {
         self.is_for_all &= match step() {
             Step::Flow(pipeline::Step::Tracked { zone, .. }, _) => zone == self.vrf.0,
+            // Also if nothing comes of it, as the packet is dropped.
+            Step::Flow(pipeline::Step::Action { action: Action::Ct(ct), .. }, _) => {
+                let new = ct.nat.as_ref().and_then(|nat| nat.new.as_ref());
+                new.is_none_or(|nat| is_one(nat))
+            }
             Step::Key(_)
             | Step::Vrf(_)
             | Step::Route { .. }
@@ -385,6 +417,7 @@ impl Trace for Watch {
 /// about; then its decision is not used.
 fn check(
     (key, tables): (impl KeyView, &Tables),
+    alike: &Alike,
     found: &Decision,
     change: &Option<Change>,
     beside: &mut Beside<'_>,
@@ -392,7 +425,7 @@ fn check(
 ) {
     let mut decided = Decision::NONE;
     decide_by(key, tables, &LookedUp::NOTHING, &mut (), &mut decided, beside);
-    if decided.reference() != found.reference() {
+    if decided.reference() != found.reference() || !alike.is_as_it_was(tables) {
         return;
     }
     let none = Extension::NONE;
