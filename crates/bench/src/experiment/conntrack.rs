@@ -226,13 +226,15 @@ pub(crate) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Ro
         let mut series: Vec<Box<dyn Series>> = vec![
             Box::new(Opening::new(Flows::Firewall, opened)?),
             Box::new(Opening::new(Flows::Nat, opened)?),
+            Box::new(Opening::new(Flows::Firewall, opened)?.decide_each()),
+            Box::new(Opening::new(Flows::Nat, opened)?.decide_each()),
         ];
         let lives = [Life::Tcp, Life::Request];
         for life in lives {
             series.push(Box::new(Lives::alone(life, opened)?));
         }
         let costs = context.measure("conntrack, opening", &mut series)?;
-        let kinds = [("firewall", 1), ("nat", 1)].into_iter();
+        let kinds = [("firewall", 1), ("nat", 1), ("firewall", 1), ("nat", 1)].into_iter();
         let kinds = kinds.chain(lives.map(|life| ("firewall", life.packets().len())));
         rows.extend(series.iter().zip(kinds).zip(costs).map(
             |((series, (flows, packets)), cost)| {
@@ -667,7 +669,10 @@ impl Dut {
         let name = format!("{}, {}, cache {}", flows.name(), carried.name(), cache.name());
         let tables = tables(flows, connections + connections / 8 + 64)?;
         let caches = cache.settings(connections);
-        let (worker, ports) = worker(tables, caches)?;
+        let (mut worker, ports) = worker(tables, caches)?;
+        if cache == Cache::Published {
+            worker.decide_each();
+        }
         let cached = caches.map(|cache| cache.mode != CacheMode::Off);
         let traffic = Traffic::new(connections.into(), Spread::UNIFORM, 1);
         let (sender, is_answer) = (Sender::new(carried, connections), false);
@@ -804,6 +809,12 @@ impl Opening {
         Ok(Self { name, worker, ports, sender, next: 0, alive, step, now: START })
     }
 
+    /// The same, where each packet is decided, whatever was decided about others that are alike.
+    fn decide_each(mut self) -> Self {
+        self.worker.decide_each();
+        Self { name: format!("{}, each decided", self.name), ..self }
+    }
+
     fn round(&mut self, stopwatch: &mut Stopwatch<'_>) -> anyhow::Result<u64> {
         for _ in 0..BATCH {
             let frame = self.sender.frame(self.next, false, TcpFlags::SYN, 0);
@@ -863,7 +874,7 @@ mod tests {
             opened: Some(1000),
         };
         let rows = run(&Context::tiny(), &options).unwrap();
-        assert_eq!(rows.len(), 2 * (1 + 4 * 2 * 4) + 3 + 4);
+        assert_eq!(rows.len(), 2 * (1 + 4 * 2 * 4) + 3 + 6);
         let all: Vec<&Row> = rows.iter().collect();
         assert!(render(&all).contains("nat, tcp, cache auto"));
         assert!(render(&all).contains("OVS-DPDK, 2017, udp"));

@@ -86,6 +86,11 @@ impl Wildcards {
         core::mem::take(&mut self.taken)
     }
 
+    /// From now on no packet has one.
+    pub(crate) fn switch_off(&mut self) {
+        self.is_on = [false; 4];
+    }
+
     /// Whether a packet may have an entry, as far as its table of the decision cache is concerned.
     #[inline(always)]
     pub(super) fn may_have(&self, facts: Facts) -> bool {
