@@ -193,3 +193,37 @@ FILE
     assert " 0% packet loss" in said and "hitpath_port_receive_packets_total" in said, said
     assert "audited 1\n" in said and "10.9.0.0/16 via 192.168.13.5" in said, said
     assert said.endswith("result success\n"), said
+
+
+def test_interfaces_are_taken_over_and_given_back(packages):
+    """As docs/operating.md says."""
+    said = boot_clean_root(
+        """
+        dpkg -i /run/shared/1.deb >/dev/null 2>&1
+        ip link set lo up
+        ip link add lan type veth peer name host
+        ip link set lan up
+        ip link set host up
+        ip addr add 192.168.13.1/24 dev lan
+        cat >/etc/hitpath/gateway.toml <<FILE
+        [[port]]
+        name = "lan"
+        kind = "af-packet"
+        interface = "lan"
+        addresses = ["192.168.13.1/24"]
+FILE
+        echo 'HITPATH_OPTIONS=--own-interfaces' >/etc/default/hitpath
+        drop_in=/etc/systemd/system/hitpath.service.d/own-interfaces.conf
+        install -Dm644 /usr/share/doc/hitpath/examples/own-interfaces.conf $drop_in
+        systemctl daemon-reload
+        systemctl start hitpath || { journalctl --no-pager -u hitpath; exit 1; }
+        echo "taken $(ip -br addr show dev lan | grep -c 192.168.13.1)"
+        systemctl stop hitpath
+        install -d -o hitpath -g hitpath /run/hitpath
+        setpriv --reuid hitpath --regid hitpath --init-groups --inh-caps=+net_admin --ambient-caps=+net_admin \\
+            hitpath release-interfaces
+        echo "back $(ip -br addr show dev lan | grep -c 192.168.13.1)"
+        """,
+        packages,
+    )
+    assert "taken 0\n" in said and "interface lan is the kernel's again\nback 1\n" in said, said
