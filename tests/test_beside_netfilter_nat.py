@@ -158,7 +158,7 @@ class One:
         values = {"src": packet.src, "dst": packet.dst, **ports(packet)}
         value = values[chooses.field]
         assert value in chooses.among, (self.name, chooses, value)
-        self._chosen[str(value)] = f"chosen{len(self._chosen)}"
+        self._chosen[protocol(describe(packet)), str(value)] = f"chosen{len(self._chosen)}"
 
     def _shown(self, packet):
         demand_checksums(packet)
@@ -182,7 +182,14 @@ class One:
         self.seen += sorted(timeouts)
 
     def _named(self, text):
-        return re.sub(r"(?<==)[0-9a-f.:]+", lambda found: self._chosen.get(found[0], found[0]), text)
+        of = protocol(text)
+        return re.sub(r"(?<==)[0-9a-f.:]+", lambda found: self._chosen.get((of, found[0]), found[0]), text)
+
+
+def protocol(text):
+    """Which protocol a packet or an entry is of. Two of them may choose the same number, by chance."""
+    found = re.search(r"\b(tcp|udp|sctp|icmp)", text.lower())
+    return found[1] if found else ""
 
 
 @dataclasses.dataclass
