@@ -3,8 +3,10 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
+import tempfile
 import time
 
 import pytest
@@ -32,6 +34,9 @@ SETTINGS = {
     "ipv6": {"forwarding": "0", "disable_ipv6": "1"},
 }
 """What an interface has that is the gateway's alone."""
+
+NOBODY = 65534
+"""A user, and its group."""
 
 
 @pytest.fixture
@@ -84,6 +89,14 @@ class Owner(Gateway):
 def make(machine, tmp_path):
     """Makes a gateway that is not running yet."""
     return lambda *options: Owner(machine[0], tmp_path, *options)
+
+
+@pytest.fixture
+def public_directory():
+    """A directory that every user may go into, unlike pytest's own."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as path:
+        pathlib.Path(path).chmod(0o755)
+        yield pathlib.Path(path)
 
 
 def reached(host, *targets):
@@ -536,6 +549,33 @@ def test_a_crash_in_the_middle_can_be_put_back(machine, make):
         process.wait()
         gateway.release()
         assert everything(gw) == before, f"killed after {number} ms"
+
+
+def test_root_gives_back_as_the_user_that_the_state_belongs_to(machine, make, public_directory):
+    """A service has a user of its own, which has to be able to use its state afterwards."""
+    gw, *_ = machine
+    before = everything(gw)
+    gateway = make()
+    with gateway:
+        pass
+    state = public_directory / "state"
+    shutil.copytree(gateway.state_path, state)
+    shutil.rmtree(gateway.state_path)
+    for path in [state, *state.rglob("*")]:
+        os.chown(path, NOBODY, NOBODY)
+    assert gw.run(binary(), "state", "show", state).stdout == ""
+    assert gw.run(binary(), "release-interfaces", state).stdout.count("is the kernel's again") == len(GATEWAY)
+    assert everything(gw) == before
+    assert {path.stat().st_uid for path in [state, *state.rglob("*")]} == {NOBODY}
+    # It is not root that works there: links of the other user lead nowhere that is not its own.
+    secret = public_directory / "secret"
+    secret.write_text("root's")
+    secret.chmod(0o600)
+    (state / "lock").unlink()
+    (state / "lock").symlink_to(secret)
+    with pytest.raises(CommandFailed, match="opening its lock: (Permission denied|Too many levels)"):
+        gw.run(binary(), "state", "drop", state)
+    assert secret.read_text() == "root's"
 
 
 def test_ports_that_a_reload_adds_are_looked_at(machine, make, topology):

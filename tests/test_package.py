@@ -219,9 +219,7 @@ FILE
         systemctl start hitpath || { journalctl --no-pager -u hitpath; exit 1; }
         echo "taken $(ip -br addr show dev lan | grep -c 192.168.13.1)"
         systemctl stop hitpath
-        install -d -o hitpath -g hitpath /run/hitpath
-        setpriv --reuid hitpath --regid hitpath --init-groups --inh-caps=+net_admin --ambient-caps=+net_admin \\
-            hitpath release-interfaces
+        hitpath release-interfaces
         echo "back $(ip -br addr show dev lan | grep -c 192.168.13.1)"
         """,
         packages,

@@ -1,14 +1,18 @@
 //! What a running gateway gives up: capabilities, new privileges, core dumps.
 
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use anyhow::Context;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
+use nix::unistd::{Gid, Uid, geteuid, setgroups, setresgid, setresuid};
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
-    set_no_new_privs,
+    set_keep_capabilities, set_no_new_privs,
 };
 
 /// What ports need: raw packets, and interfaces.
@@ -45,6 +49,60 @@ pub fn kept() -> Vec<String> {
 /// Whether the calling thread may change the network of its namespace: CAP_NET_ADMIN.
 pub fn may_change_network() -> bool {
     capabilities(None).is_ok_and(|has| has.effective.contains(CapabilitySet::NET_ADMIN))
+}
+
+/// A user, and the group that files of it are to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User {
+    uid: Uid,
+    gid: Gid,
+}
+
+impl User {
+    /// The one that `path` belongs to, if this process is root's and it is another. Root should not
+    /// work on files of another user as itself: what it makes there the other could not use, and a
+    /// symbolic link there would lead it anywhere.
+    ///
+    /// # Errors
+    /// The system does not say whose it is.
+    pub fn other_owner(path: &Path) -> anyhow::Result<Option<Self>> {
+        let found = fs::metadata(path).with_context(|| path.display().to_string())?;
+        let owner = Self { uid: Uid::from_raw(found.uid()), gid: Gid::from_raw(found.gid()) };
+        Ok((geteuid().is_root() && !owner.uid.is_root()).then_some(owner))
+    }
+
+    /// Gives `path` to this user.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn give(self, path: &Path) -> io::Result<()> {
+        std::os::unix::fs::chown(path, Some(self.uid.as_raw()), Some(self.gid.as_raw()))
+    }
+
+    /// Makes this process this user's, for good, and keeps nothing of root's but, with
+    /// `keeps_network`, the right to change the network. To be called while it has one thread.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn become_it(self, keeps_network: bool) -> anyhow::Result<()> {
+        let kept = match keeps_network {
+            true => CapabilitySet::NET_ADMIN,
+            false => CapabilitySet::empty(),
+        };
+        let context = || format!("becoming user {}", self.uid);
+        let has = capabilities(None).with_context(context)?;
+        set_keep_capabilities(true).with_context(context)?;
+        setgroups(&[self.gid]).with_context(context)?;
+        setresgid(self.gid, self.gid, self.gid).with_context(context)?;
+        setresuid(self.uid, self.uid, self.uid).with_context(context)?;
+        let kept = has.permitted.intersection(kept);
+        let sets = CapabilitySets {
+            effective: kept,
+            permitted: kept,
+            inheritable: CapabilitySet::empty(),
+        };
+        set_capabilities(None, sets).with_context(context)
+    }
 }
 
 /// Keeps memory from being seen by others: no core dump, no tracing by processes of the same user,

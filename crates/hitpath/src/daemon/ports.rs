@@ -1,7 +1,7 @@
 //! Opening the ports that a configuration asks for.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -11,6 +11,7 @@ use io::memory;
 use io::tap::{self, TapOptions};
 use packet::Port;
 use runtime::claims::{ClaimError, Claims};
+use runtime::privileges::User;
 use wire::PortId;
 
 use crate::daemon::protection::FOLDER;
@@ -59,6 +60,20 @@ pub(crate) fn release_others(ports: &[PortSettings], claims: &mut Claims) -> any
         .collect::<Result<Vec<_>, _>>()?;
     claims.retain(CLAIM, |name| names.iter().any(|kept| kept == name));
     Ok(())
+}
+
+/// Lets a command that becomes `user` see and make claims, as systemd lets the daemon of a service.
+///
+/// # Errors
+/// If the system refuses.
+pub(crate) fn give_claims(user: User) -> anyhow::Result<()> {
+    let folder = Path::new(FOLDER);
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(folder)
+        .and_then(|()| user.give(folder))
+        .with_context(|| format!("giving {FOLDER} to the user of the state directory"))
 }
 
 /// Claims interfaces for a command that changes them.

@@ -12,12 +12,13 @@ use crate::daemon;
 use crate::kernel::own;
 use runtime::exit::Exit;
 use runtime::output;
+use runtime::privileges::User;
 
 /// Give interfaces back to the kernel that `run --own-interfaces` has taken over
 ///
 /// Puts back their addresses, the routes that were lost with them, and the kernel's settings, as
 /// the state directory has them recorded. Addresses that were added since stay. Refused while a
-/// gateway runs on them. What cannot be put back is told and stays recorded, so that it can be
+/// gateway runs on them. As root, it works as the user that the directory belongs to. What cannot be put back is told and stays recorded, so that it can be
 /// said again.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -45,6 +46,10 @@ impl ReleaseInterfaces {
         let directory = self.state_directory.as_ref().unwrap_or(&self.directory);
         if !directory.is_dir() {
             bail!("there is no state directory {}", directory.display());
+        }
+        if let Some(owner) = User::other_owner(directory)? {
+            daemon::give_claims(owner)?;
+            owner.become_it(true)?;
         }
         let directory = match Directory::open(directory, "hitpath release-interfaces") {
             Err(StoreError::InUse { path, holder }) => {

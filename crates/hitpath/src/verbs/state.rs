@@ -11,11 +11,13 @@ use crate::daemon::sequences::file;
 use control::StateDirectory;
 use runtime::exit::Exit;
 use runtime::output;
+use runtime::privileges::User;
 
 /// Show, mend or drop what commands have changed
 ///
 /// What commands change is kept in the state directory and made anew when the gateway starts. These
-/// commands are for a gateway that is not running: while it runs, `hitpath diff` shows the same.
+/// commands are for a gateway that is not running: while it runs, `hitpath diff` shows the same. As
+/// root, they work as the user that the directory belongs to.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -69,6 +71,9 @@ impl State {
         | What::ForgetSequences(At { directory })) = &self.what;
         if !directory.is_dir() {
             anyhow::bail!("there is no directory {}", directory.display());
+        }
+        if let Some(owner) = User::other_owner(directory)? {
+            owner.become_it(false)?;
         }
         let opened = Directory::open(directory, "hitpath state")?;
         match self.what {
