@@ -1,6 +1,7 @@
 //! Opening the ports that a configuration asks for.
 
 use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
@@ -62,18 +63,18 @@ pub(crate) fn release_others(ports: &[PortSettings], claims: &mut Claims) -> any
     Ok(())
 }
 
-/// Lets a command that becomes `user` see and make claims, as systemd lets the daemon of a service.
+/// Lets a command that becomes `user` see and make claims, where no daemon has made any.
 ///
 /// # Errors
 /// If the system refuses.
 pub(crate) fn give_claims(user: User) -> anyhow::Result<()> {
     let folder = Path::new(FOLDER);
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(folder)
-        .and_then(|()| user.give(folder))
-        .with_context(|| format!("giving {FOLDER} to the user of the state directory"))
+    match DirBuilder::new().mode(0o755).create(folder) {
+        Ok(()) => user.give(folder),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+    .with_context(|| format!("making {FOLDER} for the user of the state directory"))
 }
 
 /// Claims interfaces for a command that changes them.
@@ -89,7 +90,9 @@ pub(crate) fn claim_interfaces(interfaces: &[String]) -> anyhow::Result<Claims> 
             Err(ClaimError::Held { holder }) => {
                 bail!("a daemon has interface {interface}: {holder}; stop that one first")
             }
-            other => other.context("seeing which daemons run")?,
+            other => other.with_context(|| {
+                format!("seeing which daemons run ({FOLDER} is of the user that they run as)")
+            })?,
         };
     }
     Ok(claims)
