@@ -78,11 +78,9 @@ impl Connections {
         };
         self.buckets.prefetch(hash);
         // A place first, outside of the locks of the buckets: making room takes such locks.
-        let index = self.place(hashes[0] as u32, is_wide, now, ended).ok_or(Refused::Full)?;
-        let entry = &self.entries[index as usize];
-        for line in [&entry.lines[0], &entry.lines[1], &entry.cold] {
-            packet::prefetch(line);
-        }
+        let due = self.deadline(Control::new(0, new.policy.0, flags, state), &own, &own, now);
+        let wanted = (hashes[0] as u32, is_wide);
+        let index = self.place(wanted, due, now, ended).ok_or(Refused::Full)?;
         let source = original.addresses.source();
         let counted = match self.limits.take(new.zone, source) {
             Ok(counted) => counted,
@@ -217,6 +215,10 @@ impl Connections {
         store(cold::MASTER, new.master.map_or(0, |master| u64::from(master) + 1));
         store(cold::HELPER, u64::from(new.class) << 16 | u64::from(new.helper));
 
+        for (word, hash) in cold::HASHES.into_iter().zip(hashes) {
+            store(word, hash);
+        }
+
         // The slots lead nowhere until the entry is live, so both directions come at once.
         let directions = match is_paired {
             true => [buckets::ORIGINAL, buckets::REPLY],
@@ -236,11 +238,9 @@ impl Connections {
         if control.may_go() {
             self.evictable.set(index);
         }
-        self.places.schedule(index, self.deadline(control, &own, &own, now), now);
         for hash in hashes.iter().take(1 + usize::from(is_paired)) {
             self.stamps[*hash as usize % STAMPS].fetch_add(1, Ordering::AcqRel);
         }
-        self.counters.connections.fetch_add(1, Ordering::Relaxed);
         self.counters.made.fetch_add(1, Ordering::Relaxed);
         if new.master.is_some() {
             self.expectations.fulfil(new.zone, &new.original, now);

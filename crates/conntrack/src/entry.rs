@@ -57,6 +57,8 @@ pub(crate) mod cold {
     /// What the user of the table keeps of it: the helper (the lowest 16 bits); and its class, which
     /// changes under the locks of its tuples.
     pub(crate) const HELPER: usize = 5;
+    /// The hash of the original direction's tuple, and that of the reply's.
+    pub(crate) const HASHES: [usize; 2] = [6, 7];
 }
 
 /// Bits of the control word from bit 8 on.

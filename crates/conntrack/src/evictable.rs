@@ -23,7 +23,11 @@ impl Evictable {
     pub(crate) fn set(&self, index: u32) {
         let word = index as usize / 64;
         self.bits[word].fetch_or(1 << (index % 64), Ordering::SeqCst);
-        self.summary[word / 64].fetch_or(1 << (word % 64), Ordering::SeqCst);
+        // Who clears it looks at the word afterwards, and does not miss this bit.
+        let (summary, bit) = (&self.summary[word / 64], 1 << (word % 64));
+        if summary.load(Ordering::SeqCst) & bit == 0 {
+            summary.fetch_or(bit, Ordering::SeqCst);
+        }
     }
 
     pub(crate) fn clear(&self, index: u32) {

@@ -64,10 +64,15 @@ impl Connections {
                 let most = (budget - done).min(AT_ONCE);
                 let mut dead = [0; AT_ONCE as usize];
                 let mut count = 0;
-                let looked = self.places.look(pool, now, most, |index| {
+                let coming = |index| self.prefetch_entry(index);
+                let looked = self.places.look(pool, now, most, coming, |index| {
                     let (control, own, peer) =
                         Self::view(&self.entries[index as usize], Direction::Original);
-                    if control.is_live() && !self.is_dead(control, &own, &peer, tick(now)) {
+                    if !control.is_live() {
+                        // It is being made, or whoever ends it gives its place back.
+                        return Due::At(now);
+                    }
+                    if !self.is_dead(control, &own, &peer, tick(now)) {
                         return Due::At(self.deadline(control, &own, &peer, now));
                     }
                     if let Some(place) = dead.get_mut(count) {
@@ -77,7 +82,9 @@ impl Connections {
                     Due::Ended
                 });
                 let dead = &dead[..count];
-                self.prefetch_ends(dead, now);
+                for hash in dead.iter().flat_map(|&index| self.hashes(index)) {
+                    self.buckets.prefetch(hash);
+                }
                 for &index in dead {
                     self.expire_one(index, now, ended);
                 }
@@ -93,17 +100,16 @@ impl Connections {
         done
     }
 
-    /// Asks for the memory that the ends of several connections write to.
-    fn prefetch_ends(&self, all: &[u32], now: Time) {
-        for &index in all {
-            let entry = &self.entries[index as usize];
-            [&entry.lines[1], &entry.cold].into_iter().for_each(packet::prefetch);
-        }
-        for &index in all {
-            if let Some(connection) = self.connection(index, now) {
-                self.buckets.prefetch(self.hash(connection.zone, &connection.original));
-            }
-        }
+    /// Asks for the memory of a place.
+    fn prefetch_entry(&self, index: u32) {
+        let entry = &self.entries[index as usize];
+        entry.lines.iter().chain([&entry.cold]).for_each(packet::prefetch);
+    }
+
+    /// The hashes of the tuples of the connection at a place.
+    fn hashes(&self, index: u32) -> [u64; 2] {
+        let cold = &self.entries[index as usize].cold;
+        cold::HASHES.map(|word| cold.0[word].load(Ordering::Acquire))
     }
 
     /// Ends a connection that the wheel has handed out, or gives it back to the wheel.
@@ -125,28 +131,30 @@ impl Connections {
         self.end(handle, Reason::Deleted, now, ended)
     }
 
-    /// A free place for a connection; somebody makes room if there is none.
+    /// A free place for a connection with this deadline; somebody makes room if there is none.
     pub(crate) fn place(
         &self,
-        hint: u32,
-        is_wide: bool,
+        wanted: (u32, bool),
+        due: Time,
         now: Time,
         ended: &mut dyn FnMut(&Ended),
     ) -> Option<u32> {
-        if let Some(index) = self.places.take(hint, is_wide) {
+        let (_, is_wide) = wanted;
+        let take = || self.places.take(wanted, due, now, |next| self.prefetch_entry(next));
+        if let Some(index) = take() {
             return Some(index);
         }
         // Two tries: another worker may take the place that was made.
         let made = (0..2).find_map(|_| {
             self.make_room(is_wide, now, ended);
-            self.places.take(hint, is_wide)
+            take()
         });
         if made.is_some() {
             return made;
         }
         // All are assured; some are dead perhaps, and nobody has taken them out yet.
         self.expire(now, AT_ONCE, ended);
-        self.places.take(hint, is_wide)
+        take()
     }
 
     /// Whether there is no free place, and nobody who may make room for it or is dead.
@@ -217,13 +225,8 @@ impl Connections {
         ended: &mut dyn FnMut(&Ended),
     ) -> bool {
         let Some(connection) = self.connection(index, now) else { return false };
-        let zone = connection.zone;
-        let tuples = [connection.original, connection.reply];
-        let hash = self.hash(zone, &tuples[0]);
-        let hashes = match tuples[0].reversed() == tuples[1] {
-            true => [hash; 2],
-            false => [hash, self.hash(zone, &tuples[1])],
-        };
+        // Those of another one, if this has ended since.
+        let hashes = self.hashes(index);
         let locked = self.buckets.lock(hashes);
         // Tuples of a generation do not change, so these are its own if it still has this one.
         let from = loop {
@@ -257,13 +260,12 @@ impl Connections {
         drop(locked);
         let source = connection.original.addresses.source();
         if from.flags().has(Flags::COUNTED) {
-            self.limits.give(zone, source);
+            self.limits.give(connection.zone, source);
         }
         self.limits.give_class(class, source);
         self.expectations.forget(index);
         self.helpers.forget(index);
         self.places.give(index);
-        self.counters.connections.fetch_sub(1, Ordering::Relaxed);
         self.counters.ended[reason as usize].fetch_add(1, Ordering::Relaxed);
         ended(&Ended { reason, connection });
         true
@@ -385,13 +387,12 @@ impl Connections {
                 self.limits.give_class(before, source);
             }
         };
-        self.under_locks(handle, &connection, change).is_some()
+        self.under_locks(handle, change).is_some()
     }
 
     /// Changes a live connection and its generation. The shards of its tuples are locked, so that
     /// it does not end meanwhile.
     fn amend(&self, handle: Handle, change: impl FnOnce()) -> Option<Handle> {
-        let connection = self.connection(handle.index, Time(0))?;
         let change = || {
             change();
             loop {
@@ -402,18 +403,13 @@ impl Connections {
                 }
             }
         };
-        self.under_locks(handle, &connection, change)
+        self.under_locks(handle, change)
     }
 
     /// Does something while the shards of a live connection's tuples are locked.
-    fn under_locks<T>(
-        &self,
-        handle: Handle,
-        connection: &Connection,
-        change: impl FnOnce() -> T,
-    ) -> Option<T> {
-        let tuples = [connection.original, connection.reply];
-        let _locked = self.buckets.lock(tuples.map(|tuple| self.hash(connection.zone, &tuple)));
+    fn under_locks<T>(&self, handle: Handle, change: impl FnOnce() -> T) -> Option<T> {
+        // Those of another one, if this has ended since.
+        let _locked = self.buckets.lock(self.hashes(handle.index));
         let control = self.control(handle.index);
         let is_it = control.is_live() && control.generation() == handle.generation;
         is_it.then(change)

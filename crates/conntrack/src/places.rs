@@ -1,11 +1,12 @@
 //! Free places, and the wheel of deadlines, in pools with a lock each.
 //!
-//! A pool has every n-th place. A place is free, in the wheel, or in nobody's list for a moment.
+//! A pool has every n-th place. A place is free, in the wheel, or in nobody's list for a moment, while
+//! it is looked at.
 //! The first places of the table have room for IPv6; others are taken for IPv4 while there are any.
 
 use packet::Time;
 
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{Mutex, MutexGuard, allocate, lock};
 use crate::timeout::TICK_BITS;
 
 /// A turn of the wheel is 512 steps of 2^30 nanoseconds: nine minutes. What is due later is looked
@@ -18,11 +19,39 @@ const NONE: u32 = u32::MAX;
 const FREE: u32 = u32::MAX;
 const NOWHERE: u32 = u32::MAX - 1;
 
-#[derive(Clone, Copy)]
+/// How far behind a place the one is whose memory is asked for when it is looked at.
+const AHEAD: usize = 6;
+
+#[derive(Clone, Copy, Default)]
+#[repr(align(16))]
 struct Link {
     next: u32,
     previous: u32,
     list: u32,
+    /// The place that was [`AHEAD`] places behind it in the wheel, when it came; perhaps it is no more.
+    ahead: u32,
+}
+
+/// A step of the wheel.
+#[derive(Clone, Copy)]
+#[repr(align(32))]
+struct Step {
+    /// Its first place.
+    head: u32,
+    /// Of the latest places, the one that comes next is written over.
+    turn: u32,
+    latest: [u32; AHEAD],
+}
+
+impl Step {
+    const EMPTY: Self = Self { head: NONE, turn: 0, latest: [NONE; AHEAD] };
+
+    /// Notes the place that has come last, and returns the one that has come [`AHEAD`] places before it.
+    fn note(&mut self, local: u32) -> u32 {
+        let turn = self.turn as usize % AHEAD;
+        self.turn = (turn + 1) as u32;
+        core::mem::replace(&mut self.latest[turn], local)
+    }
 }
 
 struct Pool {
@@ -31,9 +60,8 @@ struct Pool {
     wide: u32,
     /// The first free place for IPv4 only, and the first one with room for IPv6.
     free: [u32; 2],
-    /// The first place of each step.
-    heads: Box<[u32]>,
-    /// The step that is being looked at.
+    steps: Box<[Step]>,
+    /// The number of the step that is being looked at.
     step: u64,
 }
 
@@ -65,7 +93,7 @@ impl Places {
     pub(crate) fn bytes(&self) -> usize {
         let of = |pool: &Mutex<Pool>| {
             let pool = lock(pool);
-            size_of_val(&*pool.links) + size_of_val(&*pool.heads)
+            size_of_val(&*pool.links) + size_of_val(&*pool.steps)
         };
         self.pools.iter().map(of).sum()
     }
@@ -79,12 +107,25 @@ impl Places {
         (lock(&self.pools[(index & (count - 1)) as usize]), index / count)
     }
 
-    /// A free place, of the pool of `hint` if it has one. It is in no list until it is scheduled.
-    pub(crate) fn take(&self, hint: u32, needs_wide: bool) -> Option<u32> {
+    /// A free place, of the pool of `hint` if it has one. The wheel looks at it when it is `due`.
+    /// `next` is told of the one that the pool gives next, if there is one.
+    pub(crate) fn take(
+        &self,
+        (hint, needs_wide): (u32, bool),
+        due: Time,
+        now: Time,
+        mut next: impl FnMut(u32),
+    ) -> Option<u32> {
         let count = self.pools();
         (0..count).find_map(|more| {
             let number = hint.wrapping_add(more) & (count - 1);
-            let local = lock(&self.pools[number as usize]).take(needs_wide)?;
+            let mut pool = lock(&self.pools[number as usize]);
+            let (local, behind) = pool.take(needs_wide)?;
+            if let Some(link) = pool.links.get(behind as usize) {
+                packet::prefetch(link);
+                next(behind * count + number);
+            }
+            pool.link(local, due, now);
             Some(local * count + number)
         })
     }
@@ -111,31 +152,30 @@ impl Places {
     }
 
     /// Looks at places of one pool that are due, no more than `budget` of them and of steps, and
-    /// returns how many it has looked at. The pool is left alone if somebody else has it.
+    /// returns how many it has looked at. The pool is left alone if somebody else has it. `coming` is
+    /// told of places that are looked at soon, most of them.
     pub(crate) fn look(
         &self,
         number: u32,
         now: Time,
         budget: u32,
+        coming: impl FnMut(u32),
         judge: impl FnMut(u32) -> Due,
     ) -> u32 {
         let count = self.pools();
         let place = &self.pools[(number & (count - 1)) as usize];
         let Ok(mut pool) = place.try_lock() else { return 0 };
-        pool.look(now, budget, number & (count - 1), count, judge)
+        pool.look(now, budget, (number & (count - 1), count), coming, judge)
     }
 }
 
 impl Pool {
     fn new(count: u32, wide: u32, now: Time) -> Option<Self> {
-        let mut links = Vec::new();
-        links.try_reserve_exact(count as usize).ok()?;
-        links.resize(count as usize, Link { next: NONE, previous: NONE, list: NOWHERE });
         let mut pool = Self {
-            links: links.into(),
+            links: allocate(count as usize)?,
             wide,
             free: [NONE; 2],
-            heads: vec![NONE; STEPS as usize].into(),
+            steps: vec![Step::EMPTY; STEPS as usize].into(),
             step: now.0 >> STEP_BITS,
         };
         for local in (0..count).rev() {
@@ -144,13 +184,14 @@ impl Pool {
         Some(pool)
     }
 
-    fn take(&mut self, needs_wide: bool) -> Option<u32> {
+    /// A free place, and the one behind it in its list.
+    fn take(&mut self, needs_wide: bool) -> Option<(u32, u32)> {
         let kind = self.kind_of_free(needs_wide)?;
         let local = self.free[kind];
         let link = &mut self.links[local as usize];
         self.free[kind] = link.next;
         link.list = NOWHERE;
-        Some(local)
+        Some((local, link.next))
     }
 
     /// The list of free places to take one from.
@@ -161,17 +202,18 @@ impl Pool {
 
     fn release(&mut self, local: u32) {
         let kind = usize::from(local < self.wide);
-        self.links[local as usize] = Link { next: self.free[kind], previous: NONE, list: FREE };
+        let next = self.free[kind];
+        self.links[local as usize] = Link { next, previous: NONE, list: FREE, ahead: NONE };
         self.free[kind] = local;
     }
 
     fn unlink(&mut self, local: u32) {
-        let Link { next, previous, list } = self.links[local as usize];
+        let Link { next, previous, list, .. } = self.links[local as usize];
         if list >= NOWHERE {
             return;
         }
         match previous {
-            NONE => self.heads[list as usize] = next,
+            NONE => self.steps[list as usize].head = next,
             previous => self.links[previous as usize].next = next,
         }
         if next != NONE {
@@ -186,20 +228,20 @@ impl Pool {
         let first = self.step.max(now.min(self.step + STEPS / 2)) + 1;
         let step = (due + 1).clamp(first, self.step + STEPS - 1);
         let list = (step % STEPS) as u32;
-        let next = self.heads[list as usize];
-        self.links[local as usize] = Link { next, previous: NONE, list };
+        let step = &mut self.steps[list as usize];
+        let (next, ahead) = (core::mem::replace(&mut step.head, local), step.note(local));
+        self.links[local as usize] = Link { next, previous: NONE, list, ahead };
         if next != NONE {
             self.links[next as usize].previous = local;
         }
-        self.heads[list as usize] = local;
     }
 
     fn look(
         &mut self,
         now: Time,
         budget: u32,
-        number: u32,
-        pools: u32,
+        (number, pools): (u32, u32),
+        mut coming: impl FnMut(u32),
         mut judge: impl FnMut(u32) -> Due,
     ) -> u32 {
         let present = now.0 >> STEP_BITS;
@@ -207,11 +249,16 @@ impl Pool {
         self.step = self.step.max(present.saturating_sub(STEPS - 1));
         let mut done = 0;
         while done < budget && self.step <= present {
-            let local = self.heads[(self.step % STEPS) as usize];
+            let local = self.steps[(self.step % STEPS) as usize].head;
             done += 1;
             if local == NONE {
                 self.step += 1;
                 continue;
+            }
+            let ahead = self.links[local as usize].ahead;
+            if let Some(link) = self.links.get(ahead as usize) {
+                packet::prefetch(link);
+                coming(ahead * pools + number);
             }
             self.unlink(local);
             if let Due::At(due) = judge(local * pools + number) {
@@ -253,13 +300,12 @@ mod tests {
                     0 | 1 => {
                         let needs_wide = pick % 2 == 0;
                         let free_wide = (0..wide).any(|place| !due.contains_key(&place));
-                        let taken = places.take(pick, needs_wide);
+                        let at = Time(now.0 + (seconds << STEP_BITS));
+                        let taken = places.take((pick, needs_wide), at, now, |_| {});
                         let expected = free_wide || !needs_wide && due.len() < count as usize;
                         prop_assert_eq!(taken.is_some(), expected);
                         if let Some(place) = taken {
                             prop_assert!(!needs_wide || place < wide);
-                            let at = Time(now.0 + (seconds << STEP_BITS));
-                            places.schedule(place, at, now);
                             prop_assert_eq!(due.insert(place, at), None);
                         }
                     }
@@ -274,7 +320,7 @@ mod tests {
                         now = Time(now.0 + (seconds << STEP_BITS));
                         let mut ended = Vec::new();
                         loop {
-                            let looked = places.look(0, now, 7, |place| match due[&place] <= now {
+                            let looked = places.look(0, now, 7, |_| {}, |place| match due[&place] <= now {
                                 true => { ended.push(place); Due::Ended }
                                 false => Due::At(due[&place]),
                             });

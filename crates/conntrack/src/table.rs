@@ -200,7 +200,6 @@ pub struct Counts {
 /// Numbers of [`Counts`] that only grow.
 #[derive(Default)]
 pub(crate) struct Counters {
-    pub(crate) connections: AtomicU32,
     pub(crate) made: AtomicU64,
     pub(crate) invalid: AtomicU64,
     pub(crate) ended: [AtomicU64; 4],
@@ -301,11 +300,13 @@ impl Connections {
     pub fn counts(&self) -> Counts {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let [expired, early_drop, reused, deleted] = self.counters.ended.each_ref().map(load);
+        let made = load(&self.counters.made);
         let [not_new, exists, tuple_taken, full, bucket_full, limit] =
             self.counters.refused.each_ref().map(load);
         Counts {
-            connections: self.counters.connections.load(Ordering::Relaxed),
-            made: load(&self.counters.made),
+            // One may end before it is counted as made.
+            connections: made.saturating_sub(expired + early_drop + reused + deleted) as u32,
+            made,
             invalid: load(&self.counters.invalid),
             expired,
             early_drop,
@@ -408,9 +409,5 @@ impl Connections {
     /// or a setting has changed that concerns packets that open connections.
     pub fn raise_all_stamps(&self) {
         self.stamp_of_all.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(crate) fn hash(&self, zone: u16, tuple: &Tuple) -> u64 {
-        tuple.hash(&self.hasher, zone)
     }
 }

@@ -124,45 +124,50 @@ impl Connections {
         zone: u16,
         tuple: &Tuple,
     ) -> Option<(Handle, Direction)> {
+        // Most tuples that nobody has meet no slot.
+        self.buckets.find(hash, |slot| self.find_at(slot, zone, tuple))
+    }
+
+    /// The connection of a slot, if it has this tuple.
+    #[inline(never)]
+    fn find_at(&self, slot: Slot, zone: u16, tuple: &Tuple) -> Option<(Handle, Direction)> {
         // What a direction's packets become is what the other's look like, reversed.
         let wanted = tuple.reversed();
         let (addresses, ports) = (wanted.address_words(), wanted.port_word());
         let is_icmp = u64::from(tuple.role != Role::None);
         let identity = u64::from(zone) << 48 | u64::from(tuple.protocol.0) << 40 | is_icmp << 32;
         let is_v6 = tuple.addresses.is_v6();
-        self.buckets.find(hash, |slot: Slot| {
-            let index = slot.index();
-            let entry = self.entries.get(index as usize)?;
-            packet::prefetch(&entry.lines[1]);
-            let control = self.control(index);
-            if !control.is_live() || control.flags().has(Flags::V6) != is_v6 {
-                return None;
-            }
-            let load = |at: usize, word: usize| entry.lines[at].0[word].load(Ordering::Acquire);
-            let is_of = |direction: Direction| {
-                let other = direction.opposite().at();
-                load(other, word::PORTS) >> 32 == ports >> 32
-                    && match is_v6 {
-                        false => load(other, word::ADDRESSES) == addresses[0],
-                        true => self.wide_words(index, direction.opposite()) == addresses,
-                    }
-            };
-            let can_be = |direction| match (tuple.role, direction) {
-                (Role::None, _) => true,
-                (role, Direction::Original) => role == Role::Query,
-                (role, Direction::Reply) => role == Role::Answer,
-            };
-            let direction =
-                [(Direction::Original, buckets::ORIGINAL), (Direction::Reply, buckets::REPLY)]
-                    .into_iter()
-                    .find(|(way, bit)| slot.is_for(*bit) && can_be(*way) && is_of(*way))?
-                    .0;
-            let is_of_zone = load(1, word::IDENTITY) & !0xffff_ffff == identity;
-            // The same generation as before: what was read is of one connection.
-            let generation = self.control(index).generation();
-            (is_of_zone && generation == control.generation())
-                .then_some((Handle { index, generation }, direction))
-        })
+        let index = slot.index();
+        let entry = self.entries.get(index as usize)?;
+        packet::prefetch(&entry.lines[1]);
+        let control = self.control(index);
+        if !control.is_live() || control.flags().has(Flags::V6) != is_v6 {
+            return None;
+        }
+        let load = |at: usize, word: usize| entry.lines[at].0[word].load(Ordering::Acquire);
+        let is_of = |direction: Direction| {
+            let other = direction.opposite().at();
+            load(other, word::PORTS) >> 32 == ports >> 32
+                && match is_v6 {
+                    false => load(other, word::ADDRESSES) == addresses[0],
+                    true => self.wide_words(index, direction.opposite()) == addresses,
+                }
+        };
+        let can_be = |direction| match (tuple.role, direction) {
+            (Role::None, _) => true,
+            (role, Direction::Original) => role == Role::Query,
+            (role, Direction::Reply) => role == Role::Answer,
+        };
+        let direction =
+            [(Direction::Original, buckets::ORIGINAL), (Direction::Reply, buckets::REPLY)]
+                .into_iter()
+                .find(|(way, bit)| slot.is_for(*bit) && can_be(*way) && is_of(*way))?
+                .0;
+        let is_of_zone = load(1, word::IDENTITY) & !0xffff_ffff == identity;
+        // The same generation as before: what was read is of one connection.
+        let generation = self.control(index).generation();
+        (is_of_zone && generation == control.generation())
+            .then_some((Handle { index, generation }, direction))
     }
 
     #[inline(always)]
