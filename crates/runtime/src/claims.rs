@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use thiserror::Error;
 
 /// The longest word on a holder that is read, in bytes.
@@ -86,7 +87,9 @@ impl Claims {
                 && entry.file_type().is_ok_and(|kind| kind.is_file())
         };
         for path in entries.filter(is_claim).map(|entry| entry.path()) {
-            let Ok(file) = OpenOptions::new().read(true).write(true).open(&path) else { continue };
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).custom_flags(O_NOFOLLOW | O_NONBLOCK);
+            let Ok(file) = options.open(&path) else { continue };
             // While it is locked, so that it is no other's.
             if file.try_lock().is_ok() && is_at(&file, &path) {
                 let _ = fs::remove_file(&path);
@@ -113,14 +116,19 @@ impl Claim {
         let system = |source| ClaimError::System { path: path.to_owned(), source };
         let mut tries = 0;
         loop {
+            // A link would lead elsewhere, and a pipe would be waited for.
             let mut file = OpenOptions::new()
                 .read(true)
                 .write(true)
                 .create(true)
                 .truncate(false)
                 .mode(0o600)
+                .custom_flags(O_NOFOLLOW | O_NONBLOCK)
                 .open(path)
                 .map_err(system)?;
+            if !file.metadata().map_err(system)?.is_file() {
+                return Err(system(io::Error::other("it is no file (remove it)")));
+            }
             match file.try_lock() {
                 Ok(()) => {}
                 // Another may be removing it, which holds it for a moment.
@@ -152,6 +160,10 @@ impl Claim {
                     tracing::warn!(file = %path.display(), %error, "a claim cannot name its holder");
                 }
                 return Ok(Self { path: path.to_owned(), _file: file });
+            }
+            tries += 1;
+            if tries > TRIES {
+                return Err(system(io::Error::other("others replace it all the time")));
             }
         }
     }
@@ -194,6 +206,25 @@ mod tests {
         assert!(first.claim("processor-0").is_err());
         drop((first, second));
         assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "a claim leaves nothing behind");
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_by_its_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let elsewhere = folder.path().join("elsewhere");
+        fs::write(&elsewhere, "precious").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, folder.path().join("processor-0")).unwrap();
+        std::os::unix::fs::symlink("nowhere", folder.path().join("processor-1")).unwrap();
+        nix::unistd::mkfifo(&folder.path().join("processor-2"), nix::sys::stat::Mode::S_IRWXU)
+            .unwrap();
+        let mut claims = Claims::new(folder.path(), "pid 2".to_owned()).unwrap();
+        claims.remove_leftovers(&["processor-"]);
+        for name in ["processor-0", "processor-1", "processor-2"] {
+            let refused = claims.claim(name).unwrap_err().to_string();
+            assert!(refused.contains(name), "{refused}");
+        }
+        assert_eq!(fs::read(&elsewhere).unwrap(), b"precious");
+        assert!(!folder.path().join("nowhere").exists());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a running gateway gives up: capabilities, new privileges, core dumps.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -7,12 +8,14 @@ use std::path::Path;
 
 use anyhow::Context;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
-use nix::unistd::{Gid, Uid, geteuid, setgroups, setresgid, setresuid};
+use nix::unistd::{
+    Gid, Uid, User as NixUser, geteuid, getgid, getgroups, setegid, seteuid, setgroups,
+};
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
-    set_keep_capabilities, set_no_new_privs,
+    set_no_new_privs,
 };
 
 /// What ports need: raw packets, and interfaces.
@@ -71,37 +74,52 @@ impl User {
         Ok((geteuid().is_root() && !owner.uid.is_root()).then_some(owner))
     }
 
-    /// Gives `path` to this user.
+    /// Has this process, which is root's, act as this user until what is returned is dropped: on
+    /// files, and with none of root's rights but, with `keeps_network`, that to change the network.
+    /// It may have no other thread.
     ///
     /// # Errors
     /// The system refuses.
-    pub fn give(self, path: &Path) -> io::Result<()> {
-        std::os::unix::fs::chown(path, Some(self.uid.as_raw()), Some(self.gid.as_raw()))
-    }
-
-    /// Makes this process this user's, for good, and keeps nothing of root's but, with
-    /// `keeps_network`, the right to change the network. To be called while it has one thread.
-    ///
-    /// # Errors
-    /// The system refuses.
-    pub fn become_it(self, keeps_network: bool) -> anyhow::Result<()> {
-        let kept = match keeps_network {
-            true => CapabilitySet::NET_ADMIN,
-            false => CapabilitySet::empty(),
-        };
-        let context = || format!("becoming user {}", self.uid);
-        let has = capabilities(None).with_context(context)?;
-        set_keep_capabilities(true).with_context(context)?;
+    pub fn act(self, keeps_network: bool) -> anyhow::Result<Acting> {
+        let context = || format!("acting as user {self}");
+        let groups = getgroups().with_context(context)?;
+        let acting = Acting { groups };
         setgroups(&[self.gid]).with_context(context)?;
-        setresgid(self.gid, self.gid, self.gid).with_context(context)?;
-        setresuid(self.uid, self.uid, self.uid).with_context(context)?;
-        let kept = has.permitted.intersection(kept);
-        let sets = CapabilitySets {
-            effective: kept,
-            permitted: kept,
-            inheritable: CapabilitySet::empty(),
-        };
-        set_capabilities(None, sets).with_context(context)
+        setegid(self.gid).with_context(context)?;
+        // Takes all rights that are in force.
+        seteuid(self.uid).with_context(context)?;
+        if keeps_network {
+            let has = capabilities(None).with_context(context)?;
+            let effective = has.permitted.intersection(CapabilitySet::NET_ADMIN);
+            set_capabilities(None, CapabilitySets { effective, ..has }).with_context(context)?;
+        }
+        Ok(acting)
+    }
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match NixUser::from_uid(self.uid) {
+            Ok(Some(user)) => write!(f, "{} ({})", user.name, self.uid),
+            _ => write!(f, "{}", self.uid),
+        }
+    }
+}
+
+/// A process that acts as another user.
+#[derive(Debug)]
+pub struct Acting {
+    /// Those that it had before.
+    groups: Vec<Gid>,
+}
+
+impl Drop for Acting {
+    fn drop(&mut self) {
+        // It is root's still, so that nothing refuses it; and if something did, it would have fewer
+        // rights, not more.
+        let _ = seteuid(Uid::from_raw(0));
+        let _ = setegid(getgid());
+        let _ = setgroups(&self.groups);
     }
 }
 

@@ -85,6 +85,9 @@ pub enum StoreError {
     },
 }
 
+/// The file that is locked while somebody uses the directory.
+const LOCK: &str = "lock";
+
 /// A state directory that nobody else uses.
 #[derive(Debug)]
 pub struct Directory {
@@ -100,10 +103,28 @@ impl Directory {
     /// # Errors
     /// If the system refuses, if others may use it, or if another process does.
     pub fn open(path: &Path, holder: &str) -> Result<Self, StoreError> {
-        let system = |doing: &'static str| {
-            move |error: io::Error| StoreError::System { path: path.to_owned(), doing, error }
-        };
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(system("making it"))?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.map_err(system(path, "making it"))?;
+        Self::lock(path, holder)
+    }
+
+    /// The same, of a directory that a gateway has used. Nothing is made.
+    ///
+    /// # Errors
+    /// As [`Directory::open`], and if no gateway has used it.
+    pub fn open_used(path: &Path, holder: &str) -> Result<Self, StoreError> {
+        match fs::symlink_metadata(path.join(LOCK)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let problem = format!("is no gateway's: it has no file `{LOCK}`");
+                Err(StoreError::Open { path: path.to_owned(), problem })
+            }
+            Err(error) => Err(system(path, "looking at it")(error)),
+            Ok(_) => Self::lock(path, holder),
+        }
+    }
+
+    fn lock(path: &Path, holder: &str) -> Result<Self, StoreError> {
+        let system = |doing| system(path, doing);
         let found = fs::metadata(path).map_err(system("looking at it"))?;
         let wrong = |problem: String| Err(StoreError::Open { path: path.to_owned(), problem });
         let own = rustix::process::geteuid().as_raw();
@@ -125,7 +146,7 @@ impl Directory {
             .read(true)
             .create(true)
             .truncate(false)
-            .open(path.join("lock"))
+            .open(path.join(LOCK))
             .map_err(system("opening its lock"))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -201,6 +222,10 @@ impl Directory {
     }
 }
 
+fn system(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> StoreError {
+    move |error| StoreError::System { path: path.to_owned(), doing, error }
+}
+
 /// To write a file that nobody else may read.
 pub(crate) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
@@ -225,6 +250,17 @@ mod tests {
         assert!(error.contains(&holder), "{error}");
         drop(first);
         Directory::open(&path, "third").unwrap();
+    }
+
+    #[test]
+    fn what_no_gateway_has_used_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let error = Directory::open_used(folder.path(), "").unwrap_err().to_string();
+        assert!(error.contains("is no gateway's"), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        drop(Directory::open(folder.path(), "").unwrap());
+        Directory::open_used(folder.path(), "").unwrap();
     }
 
     #[test]

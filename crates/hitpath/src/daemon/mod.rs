@@ -53,7 +53,7 @@ use ::control::{GatewaySettings, Plan, StateDirectory, wipe_stack};
 use asking::PendingRequest;
 use control::ControlThread;
 use interfaces::Interfaces;
-pub(crate) use ports::{claim_interfaces, give_claims};
+pub(crate) use ports::claim_interfaces;
 use runtime::clock::Clock;
 use runtime::exit::Exit;
 use runtime::log;

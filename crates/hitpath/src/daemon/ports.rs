@@ -1,8 +1,7 @@
 //! Opening the ports that a configuration asks for.
 
-use std::fs::{self, DirBuilder};
-use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -12,7 +11,6 @@ use io::memory;
 use io::tap::{self, TapOptions};
 use packet::Port;
 use runtime::claims::{ClaimError, Claims};
-use runtime::privileges::User;
 use wire::PortId;
 
 use crate::daemon::protection::FOLDER;
@@ -63,20 +61,6 @@ pub(crate) fn release_others(ports: &[PortSettings], claims: &mut Claims) -> any
     Ok(())
 }
 
-/// Lets a command that becomes `user` see and make claims, where no daemon has made any.
-///
-/// # Errors
-/// If the system refuses.
-pub(crate) fn give_claims(user: User) -> anyhow::Result<()> {
-    let folder = Path::new(FOLDER);
-    match DirBuilder::new().mode(0o755).create(folder) {
-        Ok(()) => user.give(folder),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
-    }
-    .with_context(|| format!("making {FOLDER} for the user of the state directory"))
-}
-
 /// Claims interfaces for a command that changes them.
 ///
 /// # Errors
@@ -90,9 +74,7 @@ pub(crate) fn claim_interfaces(interfaces: &[String]) -> anyhow::Result<Claims> 
             Err(ClaimError::Held { holder }) => {
                 bail!("a daemon has interface {interface}: {holder}; stop that one first")
             }
-            other => other.with_context(|| {
-                format!("seeing which daemons run ({FOLDER} is of the user that they run as)")
-            })?,
+            other => other.context("seeing which daemons run")?,
         };
     }
     Ok(claims)

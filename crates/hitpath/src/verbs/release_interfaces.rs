@@ -9,7 +9,8 @@ use store::{Directory, StoreError};
 
 use crate::cli::Global;
 use crate::daemon;
-use crate::kernel::own;
+use crate::kernel::own::{self, Released};
+use crate::verbs::state::as_owner;
 use runtime::exit::Exit;
 use runtime::output;
 use runtime::privileges::User;
@@ -18,8 +19,8 @@ use runtime::privileges::User;
 ///
 /// Puts back their addresses, the routes that were lost with them, and the kernel's settings, as
 /// the state directory has them recorded. Addresses that were added since stay. Refused while a
-/// gateway runs on them. As root, it works as the user that the directory belongs to. What cannot be put back is told and stays recorded, so that it can be
-/// said again.
+/// gateway runs on them. As root, it works as the user that the directory belongs to. What cannot
+/// be put back is told and stays recorded, so that it can be said again.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -47,25 +48,16 @@ impl ReleaseInterfaces {
         if !directory.is_dir() {
             bail!("there is no state directory {}", directory.display());
         }
-        if let Some(owner) = User::other_owner(directory)? {
-            daemon::give_claims(owner)?;
-            owner.become_it(true)?;
-        }
-        let directory = match Directory::open(directory, "hitpath release-interfaces") {
-            Err(StoreError::InUse { path, holder }) => {
-                bail!("{holder} has state directory {}: stop that one first", path.display())
+        let owner = User::other_owner(directory)?;
+        let opened = as_owner(owner, false, || {
+            match Directory::open_used(directory, "hitpath release-interfaces") {
+                Err(StoreError::InUse { path, holder }) => {
+                    bail!("{holder} has state directory {}: stop that one first", path.display())
+                }
+                opened => Ok(opened?),
             }
-            opened => opened?,
-        };
-        let elsewhere = if self.forget { own::forget_elsewhere(&directory)? } else { None };
-        let result = match elsewhere {
-            Some(result) => result,
-            None => {
-                // A gateway with another state directory may have them.
-                let _claims = daemon::claim_interfaces(&own::taken(&directory)?)?;
-                own::release(&directory, self.forget)?
-            }
-        };
+        })?;
+        let result = self.release(&opened, owner)?;
         if global.json {
             output::json(&result)?;
         } else {
@@ -75,5 +67,17 @@ impl ReleaseInterfaces {
             result.notes.iter().chain(&result.failed).for_each(|what| output::say(what));
         }
         Ok(if result.failed.is_empty() { Exit::Done } else { Exit::Refused })
+    }
+    fn release(&self, directory: &Directory, owner: Option<User>) -> anyhow::Result<Released> {
+        if self.forget
+            && let Some(released) = as_owner(owner, false, || own::forget_elsewhere(directory))?
+        {
+            return Ok(released);
+        }
+        let taken = as_owner(owner, false, || own::taken(directory))?;
+        // A gateway with another state directory may have them. Its user may be another one too, so
+        // claims are root's.
+        let _claims = daemon::claim_interfaces(&taken)?;
+        as_owner(owner, true, || own::release(directory, self.forget))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use store::{Directory, Dropped};
@@ -72,15 +73,29 @@ impl State {
         if !directory.is_dir() {
             anyhow::bail!("there is no directory {}", directory.display());
         }
-        if let Some(owner) = User::other_owner(directory)? {
-            owner.become_it(false)?;
-        }
-        let opened = Directory::open(directory, "hitpath state")?;
-        match self.what {
-            What::Show(_) => show(&opened, global.json),
-            What::Repair(_) => repair(&opened, global.json),
-            What::Drop(_) => drop(&opened, global.json),
-            What::ForgetSequences(_) => forget_sequences(&opened, global.json),
+        as_owner(User::other_owner(directory)?, false, || {
+            let opened = Directory::open_used(directory, "hitpath state")?;
+            match self.what {
+                What::Show(_) => show(&opened, global.json),
+                What::Repair(_) => repair(&opened, global.json),
+                What::Drop(_) => drop(&opened, global.json),
+                What::ForgetSequences(_) => forget_sequences(&opened, global.json),
+            }
+        })
+    }
+}
+
+/// Does something as the user that a state directory belongs to, if that is another one.
+pub(super) fn as_owner<T>(
+    owner: Option<User>,
+    keeps_network: bool,
+    does: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    match owner {
+        None => does(),
+        Some(owner) => {
+            let _acting = owner.act(keeps_network)?;
+            does().with_context(|| format!("as user {owner}, whose directory it is"))
         }
     }
 }
