@@ -11,6 +11,7 @@ import time
 import pytest
 
 from harness.audit import parts, records, wait_for
+from harness.config import Config, Port
 from harness.gateway import Gateway, Here, binary
 from harness.netns import run
 from harness.site import site
@@ -340,6 +341,20 @@ def test_the_journal_gets_a_field_for_each_part(tmp_path):
                 time.sleep(0.05)
         assert b"HITPATH_EVENT=lost" in said, lost
     journal.close()
+
+
+def test_a_start_that_fails_has_an_end(topology, tmp_path):
+    gw, host = topology.namespace("gw"), topology.namespace("host")
+    topology.link(gw, "lan", host, "eth0")
+    config = Config(ports=[Port("lan", ["10.1.0.1/24"], kind="af-packet", interface="lan")])
+    with Gateway(gw, config, tmp_path):
+        path, second = tmp_path / "second.log", tmp_path / "second.toml"
+        socket_path = tmp_path / "second.sock"
+        second.write_text(audited(path, config)(socket_path))
+        said = gw.run(binary(), "run", "--config", second, "--state-directory", "off", check=False)
+        assert said.returncode == 1 and "another daemon has interface lan" in said.stderr, said
+        assert [record["event"] for record in records(path)] == ["start", "stop"]
+        assert records(path)[1]["reason"] == "could not start"
 
 
 def test_ports_that_go_down_and_come_back(topology, tmp_path):

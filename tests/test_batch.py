@@ -182,6 +182,9 @@ def test_a_file_that_is_not_there_and_a_gateway_that_is_not_there_are_named(gate
 def test_iproute2s_option_is_told_the_verb(gateway, tmp_path):
     done = gateway.run("-batch", written(tmp_path, policies(3)), check=False)
     assert done.returncode == 2 and "hitpath batch FILE" in done.stderr
+    # Other verbs have such an option, and other faults.
+    done = gateway.run("top", "--batch", "--nosuch", check=False)
+    assert done.returncode == 2 and "--nosuch" in done.stderr and "batch FILE" not in done.stderr
 
 
 def test_others_are_answered_while_a_batch_is_carried_out(gateway, tmp_path):

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP
-from scapy.layers.inet6 import ICMPv6EchoRequest, IPv6
+from scapy.layers.inet6 import ICMPv6EchoRequest, ICMPv6ND_NS, IPv6
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
@@ -70,6 +70,18 @@ TO4, TO6 = IP(src=HOSTS[4], dst=FAR[4]), IPv6(src=HOSTS[6], dst=FAR[6])
 # A packet, its description, its fate, and the counter that its sender is told by.
 CASES = {
     "echo": (V4 / ICMP(), "icmp 10.1.0.2 > 10.1.0.1", "answered", "echo_replies"),
+    "echo-with-code": (
+        V4 / ICMP(code=3),
+        "icmp 10.1.0.2 > 10.1.0.1 type 8 code 3",
+        "local_icmp",
+        None,
+    ),
+    "solicitation-of-a-router": (
+        IPv6(src="fe80::1", dst="ff02::1:ff00:1", hlim=64) / ICMPv6ND_NS(tgt="fd01::1"),
+        "icmp fe80::1 > ff02::1:ff00:1 type 135 ttl 64",
+        "nd_malformed",
+        None,
+    ),
     "echo-v6": (V6 / ICMPv6EchoRequest(), "icmp fd01::2 > fd01::1", "answered", "echo_replies"),
     "tcp": (V4 / TCP(sport=9, dport=22), "tcp 10.1.0.2:9 > 10.1.0.1:22", "local_no_listener", "tcp_resets"),
     "tcp-v6": (V6 / TCP(sport=9, dport=22), "tcp [fd01::2]:9 > [fd01::1]:22", "local_no_listener", "tcp_resets"),

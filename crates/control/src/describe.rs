@@ -24,7 +24,8 @@ pub(crate) fn firewall(spec: &FirewallSpec) -> String {
 pub(crate) fn policy(spec: &PolicySpec) -> String {
     let mut text = selector(&spec.selector);
     // A string takes everything that is written to it.
-    let _ = write!(text, " dir {}", spec.direction);
+    let blank = if text.is_empty() { "" } else { " " };
+    let _ = write!(text, "{blank}dir {}", spec.direction);
     if spec.priority != 0 {
         let _ = write!(text, " priority {}", spec.priority);
     }

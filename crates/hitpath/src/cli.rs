@@ -1,6 +1,6 @@
 //! The command line: what help, completions and man pages are made from.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -48,15 +48,9 @@ pub(crate) struct Global {
     #[arg(short, long, global = true, help_heading = "Options of every verb")]
     pub(crate) json: bool,
 
-    /// The daemon's control socket [default: /run/hitpath/control.sock, for `run` what the
-    /// configuration says]
-    #[arg(
-        long,
-        global = true,
-        value_name = "PATH",
-        env = "HITPATH_SOCKET",
-        help_heading = "Options of every verb"
-    )]
+    /// The daemon's control socket [default: HITPATH_SOCKET of the environment, or else
+    /// /run/hitpath/control.sock, for `run` what the configuration says]
+    #[arg(long, global = true, value_name = "PATH", help_heading = "Options of every verb")]
     socket: Option<PathBuf>,
 
     /// Log more to standard error: -v also says what is done, -vv how
@@ -74,11 +68,15 @@ impl Global {
     pub(crate) fn inherit(&mut self, before: &Self) {
         self.json |= before.json;
         self.verbose = self.verbose.max(before.verbose);
-        // What the environment says, a line of the shell has too: only an option differs from it.
-        let environment = std::env::var_os("HITPATH_SOCKET").map(PathBuf::from);
-        if self.socket == environment && before.socket.is_some() {
+        if self.socket.is_none() {
             self.socket.clone_from(&before.socket);
         }
+    }
+
+    /// Takes what the environment says, unless something else is said.
+    fn ask_environment(&mut self) {
+        let said = || std::env::var_os("HITPATH_SOCKET").filter(|said| !said.is_empty());
+        self.socket = self.socket.take().or_else(|| said().map(PathBuf::from));
     }
 
     /// Where the daemon is to listen, if the user said so.
@@ -175,6 +173,12 @@ impl Cli {
     /// What the process was called with. Ends it if that cannot be understood, or help was asked
     /// for.
     pub(crate) fn from_command_line() -> Self {
+        let mut cli = Self::read();
+        cli.global.ask_environment();
+        cli
+    }
+
+    fn read() -> Self {
         let words = ip_options::words(std::env::args_os()).unwrap_or_else(|refusal| {
             let as_json = usage::asks_for_json(&std::env::args_os().collect::<Vec<_>>());
             usage::end(Self::command().error(ErrorKind::InvalidSubcommand, refusal), as_json)
@@ -195,7 +199,7 @@ impl Cli {
                     return cli;
                 }
             }
-            if error.use_stderr() && words.iter().skip(1).any(|word| is_batch_option(word)) {
+            if error.use_stderr() && has_batch_option(&words) {
                 let error = Self::command().error(
                     ErrorKind::UnknownArgument,
                     "there is no option -batch; say `hitpath batch FILE`, and `hitpath batch \
@@ -234,8 +238,12 @@ pub(crate) fn refuses_colour() -> bool {
 }
 
 /// iproute2's option of the verb `batch`, with its abbreviations.
-fn is_batch_option(word: &OsStr) -> bool {
-    ["-b", "-ba", "-bat", "-batc", "-batch", "--batch"].iter().any(|option| word == *option)
+fn has_batch_option(words: &[OsString]) -> bool {
+    let is_it = |word: &&OsString| {
+        ["-b", "-ba", "-bat", "-batc", "-batch", "--batch"].iter().any(|option| *word == option)
+    };
+    let is_option = |word: &&OsString| word.as_encoded_bytes().starts_with(b"-");
+    words.iter().skip(1).take_while(is_option).any(|word| is_it(&word))
 }
 
 #[cfg(test)]

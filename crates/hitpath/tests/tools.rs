@@ -237,6 +237,7 @@ fn explain_knows_addresses_that_never_pass() {
         assert!(out.contains("drop, ip_") && out.contains("dropped"), "{packet}: {out}");
     }
     assert!(explain("icmp :: > ff02::1:ff00:1 type 135 in lan", 0).contains("delivered"));
+    assert!(explain("icmp :: > ff02::1:ff00:1 type 135 ttl 64 in lan", 1).contains("nd_malformed"));
     assert!(explain("udp 10.1.0.5:1 > 10.2.0.5:2 in lan", 0).contains("sent-"));
 }
 

@@ -32,8 +32,13 @@ pub fn processors(workers: usize, wanted: &[usize]) -> anyhow::Result<Vec<Option
             wanted.len()
         );
     }
-    if let Some(missing) = wanted.iter().find(|processor| !usable.contains(processor)) {
-        bail!("processor {missing} cannot be used; the process may use {usable:?}");
+    let missing: Vec<usize> =
+        wanted.iter().copied().filter(|processor| !usable.contains(processor)).collect();
+    if let Some(first) = missing.first() {
+        match missing.len() {
+            1 => bail!("processor {first} cannot be used; the process may use {usable:?}"),
+            _ => bail!("processors {missing:?} cannot be used; the process may use {usable:?}"),
+        }
     }
     Ok(wanted.iter().copied().take(workers).map(Some).collect())
 }
@@ -88,6 +93,8 @@ mod tests {
         );
         let error = processors(1, &[CpuSet::count() + 1]).unwrap_err().to_string();
         assert!(error.contains("the process may use"), "{error}");
+        let error = processors(2, &[2000, 2001]).unwrap_err().to_string();
+        assert!(error.contains("processors [2000, 2001] cannot be used"), "{error}");
     }
 
     #[test]

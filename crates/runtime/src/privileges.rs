@@ -162,7 +162,7 @@ mod tests {
         std::thread::spawn(|| {
             give_up().unwrap();
             assert!(kept().iter().all(|name| ["CAP_NET_RAW", "CAP_NET_ADMIN"].contains(&&**name)));
-            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let status = fs::read_to_string("/proc/thread-self/status").unwrap();
             assert!(status.contains("NoNewPrivs:\t1"), "{status}");
             let sets = capabilities(None).unwrap();
             assert!(KEPT.contains(sets.effective) && sets.inheritable.is_empty());

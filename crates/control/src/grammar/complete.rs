@@ -225,8 +225,6 @@ mod tests {
             "index",
             "cache",
             "cached",
-            "sel",
-            "flag",
             // Abbreviations.
             "t",
             "ta",

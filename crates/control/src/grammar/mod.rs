@@ -102,6 +102,11 @@ const OWN: &[&str] = &[
     "xfrm", "route", "rule", "neigh", "addr", "link", "vrf", "qdisc", "filter", "flow", "firewall",
 ];
 
+/// The objects that there are here, as a list.
+pub fn objects() -> String {
+    OWN.join(", ")
+}
+
 /// The objects of iproute2 that hitpath has.
 const KNOWN: &str = "xfrm, route, rule, neigh, addr, link, vrf";
 

@@ -53,6 +53,7 @@ pub(super) const SPEC_WORDS: &[&str] = &[
     "replay-oseq",
     "replay-seq",
     "flag",
+    "sel",
     "aead",
     "enc",
     "auth",

@@ -225,8 +225,8 @@ fn command(
     match words.first() {
         None => Ok(None),
         Some(program @ (&"hitpath" | &"ip")) => {
-            Err(invalid(format!("'{program}' is not a part of the command"))
-                .with_hint("a line begins with xfrm, route, neigh, addr, link, vrf or filter"))
+            let hint = format!("a line begins with {}", control::grammar::objects());
+            Err(invalid(format!("'{program}' is not a part of the command")).with_hint(hint))
         }
         Some(_) => control::grammar::parse_with(&words, family).map(Some),
     }

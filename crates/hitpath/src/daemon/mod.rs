@@ -46,11 +46,12 @@ use tables::{Compiled, CompiledFilter, Direction, FilterPlace, Scope};
 use tokio::sync::oneshot;
 use wire::PortId;
 
-use crate::gateway::{self, RequestHandler};
+use crate::gateway::{self, Protection, RequestHandler};
 use crate::kernel::{own, seen};
 use crate::metrics::Measured;
 use ::control::{GatewaySettings, Plan, StateDirectory, wipe_stack};
 use asking::PendingRequest;
+use audit::Audit;
 use control::ControlThread;
 use interfaces::Interfaces;
 pub(crate) use ports::claim_interfaces;
@@ -196,7 +197,7 @@ pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
     } else {
         None
     };
-    let outcome = run_prepared(Prepared {
+    let prepared = Prepared {
         file,
         settings,
         digest,
@@ -206,11 +207,11 @@ pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
         metrics,
         page,
         opened,
-        audit,
         handler,
         sequences,
         plan,
-    });
+    };
+    let outcome = run_prepared(prepared, audit);
     match taken_over {
         None => outcome,
         Some(path) => outcome.with_context(|| {
@@ -233,27 +234,43 @@ struct Prepared<'o> {
     metrics: Option<metrics_server::Opened>,
     page: Option<page_server::Opened>,
     opened: Option<state::Opened>,
-    audit: audit::Opened,
     handler: RequestHandler,
     sequences: Option<sequences::Opened>,
     plan: Plan,
 }
 
 /// Starts everything, and runs until told to stop.
-fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
-    let Prepared { file, settings, digest, clock, listener, socket_file, metrics, .. } = prepared;
-    let Prepared { page, opened, audit, mut handler, sequences, plan, .. } = prepared;
-    let socket = handler.daemon.socket.clone();
-    seen::warn(plan.ports_to_open());
+fn run_prepared(mut prepared: Prepared<'_>, audit: audit::Opened) -> anyhow::Result<Exit> {
+    seen::warn(prepared.plan.ports_to_open());
     // Before there are other threads, which have what this one has.
-    let mut protection = protection::give_up(file)?;
+    let protection = protection::give_up(prepared.file)?;
 
     let audit = audit.start().context("starting the thread of the audit log")?;
+    let handler = &mut prepared.handler;
     handler.daemon.audit = audit.clone();
     if audit.is_on() {
         handler.control.follow_sas();
     }
-    audit.started(&handler.daemon.config, &digest);
+    audit.started(&handler.daemon.config, &prepared.digest);
+    let outcome = run_audited(prepared, protection, &audit);
+    audit.stopping(match outcome {
+        Ok(Exit::Done) => "asked to",
+        Ok(_) => "failed",
+        Err(_) => "could not start",
+    });
+    audit.stop();
+    outcome
+}
+
+/// As [`run_prepared`], with a record of the start, and of the end when it returns.
+fn run_audited(
+    prepared: Prepared<'_>,
+    mut protection: Protection,
+    audit: &Audit,
+) -> anyhow::Result<Exit> {
+    let Prepared { file, settings, digest, clock, listener, socket_file, metrics, .. } = prepared;
+    let Prepared { page, opened, mut handler, sequences, plan, .. } = prepared;
+    let socket = handler.daemon.socket.clone();
 
     let (sender, messages) = mpsc::sync_channel(QUEUE);
     signals::forward(sender.clone())?;
@@ -263,7 +280,7 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     // What commands had changed is there before the first packet is.
     let keeper = match opened {
         Some(opened) => {
-            Some(opened.restore(&mut handler.control, &settings, digest, &audit, clock.now())?)
+            Some(opened.restore(&mut handler.control, &settings, digest, audit, clock.now())?)
         }
         None => None,
     };
@@ -319,10 +336,5 @@ fn run_prepared(prepared: Prepared<'_>) -> anyhow::Result<Exit> {
     drop(messages);
     drop(socket_file);
     server.stop();
-    audit.stopping(match exit {
-        Exit::Done => "asked to",
-        _ => "failed",
-    });
-    audit.stop();
     Ok(exit)
 }

@@ -252,7 +252,10 @@ impl Fields {
             return Err(DescriptionError::new(wrong, "leave them out: TCP has them"));
         }
         let flags = self.tcp_flags.unwrap_or_default();
-        Ok(PacketFields::new(flags, self.dscp, self.hop_limit.unwrap_or(TTL)))
+        // Neighbour discovery is of the link alone (RFC 4861 sections 6.1 and 7.1).
+        let is_of_link = protocol == Protocol::ICMPV6 && matches!(self.kind, Some(133..=137));
+        let usual = if is_of_link { u8::MAX } else { TTL };
+        Ok(PacketFields::new(flags, self.dscp, self.hop_limit.unwrap_or(usual)))
     }
 
     /// The ESP packet that an ICMP error is about. Its SPI is none of the error's own fields.

@@ -291,6 +291,10 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
         if let Origin::Port(port) = origin {
             if parse::is_neighbour_discovery(&headers) && locality.is_local(vrf, port, destination)
             {
+                // RFC 4861 section 7.1: it comes from the link itself.
+                if headers.hop_limit != 255 {
+                    return self.ends(Parsed::NeighbourDiscovery, DropReason::NdMalformed);
+                }
                 self.trace.step(|| Step::Parse(Parsed::NeighbourDiscovery));
                 return Fate::Delivered;
             }

@@ -54,8 +54,10 @@ pub enum Delivery {
 /// what was decrypted.
 pub(crate) fn delivery(key: &FlowKey, is_systems: impl FnOnce(IpAddr) -> bool) -> Delivery {
     match (key.protocol, key.upper) {
-        (Protocol::ICMP, Upper::Icmp { kind: icmpv4::ECHO_REQUEST, .. })
-        | (Protocol::ICMPV6, Upper::Icmp { kind: icmpv6::ECHO_REQUEST, .. }) => Delivery::Echo,
+        (Protocol::ICMP, Upper::Icmp { kind: icmpv4::ECHO_REQUEST, code: 0, .. })
+        | (Protocol::ICMPV6, Upper::Icmp { kind: icmpv6::ECHO_REQUEST, code: 0, .. }) => {
+            Delivery::Echo
+        }
         (Protocol::ICMP | Protocol::ICMPV6, Upper::Spi(_)) => {
             Delivery::Ends(DropReason::LocalEspError)
         }
