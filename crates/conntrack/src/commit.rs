@@ -67,7 +67,9 @@ impl Connections {
         if !belong {
             return Err(Refused::Tuples);
         }
-        let (state, flags, own) = self.open(original, packet, tick(now)).ok_or(Refused::NotNew)?;
+        let (state, flags, mut own) =
+            self.open(original, packet, tick(now)).ok_or(Refused::NotNew)?;
+        own.seen = own.seen & 0xffff_ffff | u64::from(tick(now)) << 32;
         let is_wide = original.addresses.is_v6();
         // Without translation both tuples have one hash, and one lookup finds either.
         let is_paired = original.reversed() != *reply;
@@ -183,12 +185,12 @@ impl Connections {
                 }
             }
         }
-        let ticks = u64::from(tick(now)) << 32;
+        let unseen = Side { seen: own.seen & !0xffff_ffff, ..Side::default() };
         for at in 0..2 {
             let store =
                 |word: usize, value| entry.lines[at].0[word].store(value, Ordering::Release);
-            let side = if at == 0 { own } else { Side::default() };
-            store(word::SEEN, side.seen & 0xffff_ffff | ticks);
+            let side = if at == 0 { own } else { unseen };
+            store(word::SEEN, side.seen);
             store(word::SENT, side.sent);
             store(word::WINDOW, side.window);
             store(word::ADDRESSES, become_of[at].address_words()[0]);

@@ -17,6 +17,9 @@ use types::Protocol;
 /// Connections that may make room, of which the one used longest ago does.
 const CANDIDATES: usize = 8;
 
+/// The most that is said to have been made since somebody asked: more than a round can.
+const MOST_SINCE: u64 = 4096;
+
 /// Places looked at under one lock of their pool.
 const AT_ONCE: u32 = 32;
 
@@ -51,8 +54,18 @@ impl Connections {
         timeout
     }
 
+    /// How many connections were made since this was asked last, by whatever worker.
+    pub fn made_since(&self) -> u32 {
+        let made = self.counters.made.load(Ordering::Relaxed);
+        let mut before = self.made_before.load(Ordering::Relaxed);
+        if before != made {
+            before = self.made_before.swap(made, Ordering::Relaxed);
+        }
+        made.saturating_sub(before).min(MOST_SINCE) as u32
+    }
+
     /// Takes connections out whose deadline has come, in a bounded step: looks at `budget` places
-    /// and steps of the wheel at most, and goes on there the next time. Returns how many it has
+    /// at most, and goes on there the next time. Returns how many it has
     /// looked at; fewer than `budget` says that nothing more is due. Each worker may call it once a
     /// round.
     pub fn expire(&self, now: Time, budget: u32, ended: &mut dyn FnMut(&Ended)) -> u32 {

@@ -6,7 +6,7 @@
 
 use packet::Time;
 
-use crate::sync::{Mutex, MutexGuard, allocate, lock};
+use crate::sync::{AtomicU32, Mutex, Ordering, allocate, lock};
 use crate::timeout::TICK_BITS;
 
 /// A turn of the wheel is 512 steps of 2^30 nanoseconds: nine minutes. What is due later is looked
@@ -66,7 +66,34 @@ struct Pool {
 }
 
 pub(crate) struct Places {
-    pools: Box<[Mutex<Pool>]>,
+    pools: Box<[Shared]>,
+}
+
+/// A pool as workers share it, on cache lines of its own.
+#[repr(align(64))]
+struct Shared {
+    /// Which of the lists of [`Pool::free`] have a place: a bit each. It is written under the lock, and
+    /// read first: a full table has many pools to ask.
+    free: AtomicU32,
+    pool: Mutex<Pool>,
+}
+
+impl Shared {
+    fn new(pool: Pool) -> Self {
+        Self { free: AtomicU32::new(pool.kinds()), pool: Mutex::new(pool) }
+    }
+
+    fn may_have(&self, needs_wide: bool) -> bool {
+        let kinds = if needs_wide { 1 << 1 } else { 1 << 0 | 1 << 1 };
+        self.free.load(Ordering::Acquire) & kinds != 0
+    }
+
+    fn note(&self, pool: &Pool) {
+        let kinds = pool.kinds();
+        if self.free.load(Ordering::Relaxed) != kinds {
+            self.free.store(kinds, Ordering::Release);
+        }
+    }
 }
 
 /// What to do with a place whose turn it is.
@@ -85,14 +112,14 @@ impl Places {
         let mut all = Vec::new();
         for pool in 0..pools {
             let (count, wide) = (of_pool(pool, count), of_pool(pool, wide));
-            all.push(Mutex::new(Pool::new(count, wide, now)?));
+            all.push(Shared::new(Pool::new(count, wide, now)?));
         }
         Some(Self { pools: all.into() })
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        let of = |pool: &Mutex<Pool>| {
-            let pool = lock(pool);
+        let of = |shared: &Shared| {
+            let pool = lock(&shared.pool);
             size_of_val(&*pool.links) + size_of_val(&*pool.steps)
         };
         self.pools.iter().map(of).sum()
@@ -102,9 +129,9 @@ impl Places {
         self.pools.len() as u32
     }
 
-    fn pool(&self, index: u32) -> (MutexGuard<'_, Pool>, u32) {
+    fn shared(&self, index: u32) -> (&Shared, u32) {
         let count = self.pools();
-        (lock(&self.pools[(index & (count - 1)) as usize]), index / count)
+        (&self.pools[(index & (count - 1)) as usize], index / count)
     }
 
     /// A free place, of the pool of `hint` if it has one. The wheel looks at it when it is `due`.
@@ -119,8 +146,13 @@ impl Places {
         let count = self.pools();
         (0..count).find_map(|more| {
             let number = hint.wrapping_add(more) & (count - 1);
-            let mut pool = lock(&self.pools[number as usize]);
+            let shared = &self.pools[number as usize];
+            if !shared.may_have(needs_wide) {
+                return None;
+            }
+            let mut pool = lock(&shared.pool);
             let (local, behind) = pool.take(needs_wide)?;
+            shared.note(&pool);
             if let Some(link) = pool.links.get(behind as usize) {
                 packet::prefetch(link);
                 next(behind * count + number);
@@ -132,27 +164,30 @@ impl Places {
 
     /// Whether [`Places::take`] would find one.
     pub(crate) fn has_free(&self, needs_wide: bool) -> bool {
-        self.pools.iter().any(|pool| lock(pool).kind_of_free(needs_wide).is_some())
+        self.pools.iter().any(|pool| pool.may_have(needs_wide))
     }
 
     /// Gives a place back that is in the wheel or in no list.
     pub(crate) fn give(&self, index: u32) {
-        let (mut pool, local) = self.pool(index);
+        let (shared, local) = self.shared(index);
+        let mut pool = lock(&shared.pool);
         pool.unlink(local);
         pool.release(local);
+        shared.note(&pool);
     }
 
     /// Has the wheel look at a place at a time. A place that is free by now is left so.
     pub(crate) fn schedule(&self, index: u32, due: Time, now: Time) {
-        let (mut pool, local) = self.pool(index);
+        let (shared, local) = self.shared(index);
+        let mut pool = lock(&shared.pool);
         if pool.links[local as usize].list != FREE {
             pool.unlink(local);
             pool.link(local, due, now);
         }
     }
 
-    /// Looks at places of one pool that are due, no more than `budget` of them and of steps, and
-    /// returns how many it has looked at. The pool is left alone if somebody else has it. `coming` is
+    /// Looks at places of one pool that are due, no more than `budget` of them, and returns how many it
+    /// has looked at. Steps without any are passed, at most a turn of the wheel. The pool is left alone if somebody else has it. `coming` is
     /// told of places that are looked at soon, most of them.
     pub(crate) fn look(
         &self,
@@ -163,8 +198,8 @@ impl Places {
         judge: impl FnMut(u32) -> Due,
     ) -> u32 {
         let count = self.pools();
-        let place = &self.pools[(number & (count - 1)) as usize];
-        let Ok(mut pool) = place.try_lock() else { return 0 };
+        let shared = &self.pools[(number & (count - 1)) as usize];
+        let Ok(mut pool) = shared.pool.try_lock() else { return 0 };
         pool.look(now, budget, (number & (count - 1), count), coming, judge)
     }
 }
@@ -182,6 +217,12 @@ impl Pool {
             pool.release(local);
         }
         Some(pool)
+    }
+
+    /// The lists that have a free place, a bit each.
+    fn kinds(&self) -> u32 {
+        let has = |kind: usize| u32::from(self.free[kind] != NONE) << kind;
+        has(0) | has(1)
     }
 
     /// A free place, and the one behind it in its list.
@@ -250,11 +291,11 @@ impl Pool {
         let mut done = 0;
         while done < budget && self.step <= present {
             let local = self.steps[(self.step % STEPS) as usize].head;
-            done += 1;
             if local == NONE {
                 self.step += 1;
                 continue;
             }
+            done += 1;
             let ahead = self.links[local as usize].ahead;
             if let Some(link) = self.links.get(ahead as usize) {
                 packet::prefetch(link);

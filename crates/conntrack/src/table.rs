@@ -221,6 +221,8 @@ pub struct Connections {
     pub(crate) evictable: Evictable,
     /// The connection that is asked first whether it makes room.
     pub(crate) hand: AtomicU32,
+    /// How many were made when somebody asked last how many were since.
+    pub(crate) made_before: AtomicU64,
     /// The pool of places that is looked at next.
     pub(crate) turn: AtomicU32,
     pub(crate) timeouts: Timeouts,
@@ -262,6 +264,7 @@ impl Connections {
                 places: Places::new(count, wide, now)?,
                 evictable: Evictable::new(count)?,
                 hand: AtomicU32::new(0),
+                made_before: AtomicU64::new(0),
                 turn: AtomicU32::new(0),
                 timeouts: Timeouts::new()?,
                 limits: Limits::new(secret),

@@ -257,6 +257,25 @@ fn packets_and_bytes_are_counted_by_direction() {
     assert_eq!((reply.packets, reply.bytes), (1, 100));
 }
 
+/// The wheel looks at each when it is due, and not before.
+#[test]
+fn nobody_is_looked_at_who_is_not_due() {
+    let mut gate = Gate::new(&settings(64));
+    for at in 0..10 {
+        gate.packet(udp(at, 9), &DATAGRAM);
+        gate.packet(tcp(at, 9), &segment("S", 1000, 0, 0));
+    }
+    let looked = |gate: &mut Gate, seconds: u64| {
+        gate.wait(seconds);
+        gate.table.expire(gate.now, 1000, &mut |_| {})
+    };
+    assert_eq!(looked(&mut gate, 29), 0);
+    assert_eq!(looked(&mut gate, 4), 10);
+    assert_eq!(looked(&mut gate, 80), 0);
+    assert_eq!(looked(&mut gate, 12), 10);
+    assert_eq!(gate.table.counts().connections, 0);
+}
+
 #[test]
 fn dead_ones_make_room_before_they_are_swept() {
     let mut gate = Gate::new(&settings(20));

@@ -502,17 +502,18 @@ impl<'t> Stages<'t> {
         }
     }
 
-    /// Takes connections out whose deadlines have come, a bounded number each round. Returns whether
-    /// there may be more.
+    /// Takes connections out whose deadlines have come, a bounded number each round, and always more
+    /// than were opened since. Returns whether there may be more.
     #[inline(always)]
     fn expire_connections(&mut self) -> bool {
-        /// Connections and steps of the wheel that are looked at.
+        /// Connections that are looked at.
         const BUDGET: u32 = 256;
         // Those that are left when the flows are gone, too.
         self.tables.connections().is_some_and(|connections| {
             let decider = self.decider;
             let mut ended = |ended: &_| decider.connection_ended(ended);
-            connections.expire(decider.now(), BUDGET, &mut ended) >= BUDGET
+            let budget = BUDGET + connections.made_since();
+            connections.expire(decider.now(), budget, &mut ended) >= budget
         })
     }
 

@@ -4,12 +4,20 @@ mod fixture;
 #[path = "fixture/flows.rs"]
 mod flows;
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use conntrack::{Connections, Settings};
 use fixture::*;
 use flow::CacheSettings;
 use flows::{counts, gateway, tables};
-use packet::DropReason;
+use io::memory::MemoryOptions;
+use packet::{DropReason, Time};
 use tables::{ReversePath, RouteSpec};
 use wire::VrfId;
+
+/// When the fixture begins.
+const START: Time = Time(1_000_000_000);
 
 const ROUTED: &str = "\
     table=0,priority=9,arp,actions=NORMAL
@@ -47,6 +55,30 @@ fn of_many_that_are_alike_the_first_two_are_decided() {
     let counted: Vec<u64> =
         sorted.map(|entry| snapshot.flow_meter(entry.id).unwrap().counters.read().0).collect();
     assert_eq!(counted, [500, 0, 500, 0]);
+    gateway.assert_nothing_lost();
+}
+
+/// A flood of connections that nobody answers takes as many places as live at once, and not the table.
+#[test]
+fn as_many_end_as_are_opened() {
+    const EACH_SECOND: u16 = 256;
+    let settings = Settings { connections: 16_384, ipv6_connections: 1, ..Settings::default() };
+    let mut tables = tables(ROUTED);
+    tables.set_connections(Arc::new(Connections::new(&settings, [1, 2], START).unwrap()));
+    let mut gateway = Gateway::new(tables);
+    let mac = MemoryOptions::ethernet("", LAN).mac;
+    for second in 0..400 {
+        for at in 0..EACH_SECOND {
+            let packet = udp(&format!("10.1.0.{at}"), "198.18.0.1", (1000 + second, 53), 20);
+            assert!(gateway.lan.push(&frame(mac, HOST_MAC, &packet)));
+        }
+        gateway.wait(Duration::from_secs(1));
+        assert_eq!(gateway.sent(WAN).len(), EACH_SECOND.into());
+    }
+    // They live for 30 seconds, and are found dead a step of the wheel or two later.
+    let counts = counts(&gateway);
+    assert!(counts.connections <= 33 * u32::from(EACH_SECOND), "{counts:?}");
+    assert_eq!(counts.early_drop, 0);
     gateway.assert_nothing_lost();
 }
 
