@@ -187,8 +187,8 @@ impl Places {
     }
 
     /// Looks at places of one pool that are due, no more than `budget` of them, and returns how many it
-    /// has looked at. Steps without any are passed, at most a turn of the wheel. The pool is left alone if somebody else has it. `coming` is
-    /// told of places that are looked at soon, most of them.
+    /// has looked at. Steps without any are passed, at most a turn of the wheel. The pool is left alone
+    /// if somebody else has it. `coming` is told of places that are looked at soon, most of them.
     pub(crate) fn look(
         &self,
         number: u32,

@@ -307,8 +307,10 @@ impl Connections {
         let [not_new, exists, tuple_taken, full, bucket_full, limit] =
             self.counters.refused.each_ref().map(load);
         Counts {
-            // One may end before it is counted as made.
-            connections: made.saturating_sub(expired + early_drop + reused + deleted) as u32,
+            // One may end before it is counted as made, or be made while this is read.
+            connections: made
+                .saturating_sub(expired + early_drop + reused + deleted)
+                .min(self.settings.connections.into()) as u32,
             made,
             invalid: load(&self.counters.invalid),
             expired,

@@ -126,8 +126,9 @@ impl Claim {
                 .custom_flags(O_NOFOLLOW | O_NONBLOCK)
                 .open(path)
                 .map_err(system)?;
-            if !file.metadata().map_err(system)?.is_file() {
-                return Err(system(io::Error::other("it is no file (remove it)")));
+            let found = file.metadata().map_err(system)?;
+            if !found.is_file() || found.nlink() > 1 {
+                return Err(system(io::Error::other("it is no file of its own (remove it)")));
             }
             match file.try_lock() {
                 Ok(()) => {}
@@ -143,7 +144,7 @@ impl Claim {
                     let _ = file.take(MAX_HOLDER).read_to_string(&mut holder);
                     let holder = match holder.trim() {
                         "" => "another process".to_owned(),
-                        said => said.to_owned(),
+                        said => said.replace(char::is_control, "?"),
                     };
                     return Err(ClaimError::Held { holder });
                 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::Context;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::unistd::{
-    Gid, Uid, User as NixUser, geteuid, getgid, getgroups, setegid, seteuid, setgroups,
+    Gid, Uid, User as NixUser, getegid, geteuid, getgroups, setegid, seteuid, setgroups,
 };
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -82,17 +82,18 @@ impl User {
     /// The system refuses.
     pub fn act(self, keeps_network: bool) -> anyhow::Result<Acting> {
         let context = || format!("acting as user {self}");
+        let kept = match keeps_network {
+            true => CapabilitySet::NET_ADMIN,
+            false => CapabilitySet::empty(),
+        };
+        let sets = capabilities(None).with_context(context)?;
         let groups = getgroups().with_context(context)?;
-        let acting = Acting { groups };
+        let acting = Acting { group: getegid(), groups, sets };
         setgroups(&[self.gid]).with_context(context)?;
         setegid(self.gid).with_context(context)?;
-        // Takes all rights that are in force.
         seteuid(self.uid).with_context(context)?;
-        if keeps_network {
-            let has = capabilities(None).with_context(context)?;
-            let effective = has.permitted.intersection(CapabilitySet::NET_ADMIN);
-            set_capabilities(None, CapabilitySets { effective, ..has }).with_context(context)?;
-        }
+        let effective = sets.permitted.intersection(kept);
+        set_capabilities(None, CapabilitySets { effective, ..sets }).with_context(context)?;
         Ok(acting)
     }
 }
@@ -109,8 +110,10 @@ impl fmt::Display for User {
 /// A process that acts as another user.
 #[derive(Debug)]
 pub struct Acting {
-    /// Those that it had before.
+    /// What it had before.
+    group: Gid,
     groups: Vec<Gid>,
+    sets: CapabilitySets,
 }
 
 impl Drop for Acting {
@@ -118,7 +121,8 @@ impl Drop for Acting {
         // It is root's still, so that nothing refuses it; and if something did, it would have fewer
         // rights, not more.
         let _ = seteuid(Uid::from_raw(0));
-        let _ = setegid(getgid());
+        let _ = set_capabilities(None, self.sets);
+        let _ = setegid(self.group);
         let _ = setgroups(&self.groups);
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use thiserror::Error;
 
 use crate::frame::Damage;
@@ -146,8 +147,13 @@ impl Directory {
             .read(true)
             .create(true)
             .truncate(false)
+            // A link would lead elsewhere, and a pipe would be waited for.
+            .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
             .open(path.join(LOCK))
             .map_err(system("opening its lock"))?;
+        if !lock.metadata().map_err(system("looking at its lock"))?.is_file() {
+            return wrong(format!("has a `{LOCK}` that is no file (remove it)"));
+        }
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -155,7 +161,7 @@ impl Directory {
                 let _ = (&lock).take(4096).read_to_string(&mut who);
                 let who = who.trim();
                 let holder = if who.is_empty() { "another process" } else { who };
-                let holder = holder.to_owned();
+                let holder = holder.replace(char::is_control, "?");
                 return Err(StoreError::InUse { path: path.to_owned(), holder });
             }
             Err(TryLockError::Error(error)) => return Err(system("locking it")(error)),

@@ -341,6 +341,17 @@ mod tests {
         }
         assert!(!words_of(&["route"]).contains(&"append".to_owned()));
         assert!(offers(&["route", "nonsense"], "", None).is_empty());
+        for (line, refused) in [
+            ("link show lan", "dev"),
+            ("addr show lan", "dev"),
+            ("addr add 10.0.0.1/24", "local"),
+            ("route add 10.0.0.0/8", "to"),
+            ("neigh show 10.0.0.0/8", "to"),
+        ] {
+            let words: Vec<&str> = line.split(' ').collect();
+            assert!(!words_of(&words).iter().any(|word| word == refused), "{line}");
+        }
+        assert!(words_of(&["xfrm", "state", "add", "flag"]).contains(&"noecn".to_owned()));
         assert!(offers(&["route", "add", "dev"], "", None) == [Offer::Name(Name::Port)]);
         assert!(offers(&vec!["x"; 100_000], "", None).is_empty());
     }

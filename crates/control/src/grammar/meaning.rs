@@ -131,6 +131,7 @@ const WORDS: &[(&str, &str)] = &[
     ("enc", "encryption algorithm and key"),
     ("exact", "of exactly this prefix"),
     ("flag", "flags of an SA"),
+    ("sel", "packets that an SA is for: all of them"),
     ("flower", "tc's name of the kind of filter"),
     ("flows", "how many queues flows are spread over"),
     ("flush", "remove those that fit"),

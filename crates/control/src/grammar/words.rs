@@ -359,11 +359,8 @@ impl<'w> Words<'w> {
     /// Refuses the next word: something of `expected` should be there. `later` are words of
     /// iproute2's that are not supported.
     pub(super) fn refuse(&self, expected: &[&str], later: &[&str]) -> Refusal {
+        self.is_wrong();
         let word = self.peek();
-        // Where the words end, one is missing.
-        if word.is_some() {
-            self.is_wrong();
-        }
         if let Some((message, hint)) = word.and_then(elsewhere) {
             return self.unsupported(message).with_hint(hint);
         }

@@ -299,6 +299,8 @@ fn flags(words: &mut Words<'_>) -> Result<Vec<SaFlag>, Refusal> {
         flags.push(flag);
     }
     if flags.is_empty() {
+        words.need("a flag")?;
+        words.back();
         return Err(words.refuse(&SaFlag::ALL.map(SaFlag::name), &[]));
     }
     flags.sort_unstable();

@@ -54,7 +54,7 @@ use asking::PendingRequest;
 use audit::Audit;
 use control::ControlThread;
 use interfaces::Interfaces;
-pub(crate) use ports::claim_interfaces;
+pub(crate) use ports::{claim_interfaces, keeper_of_claims};
 use runtime::clock::Clock;
 use runtime::exit::Exit;
 use runtime::log;

@@ -11,6 +11,7 @@ use io::memory;
 use io::tap::{self, TapOptions};
 use packet::Port;
 use runtime::claims::{ClaimError, Claims};
+use runtime::privileges::User;
 use wire::PortId;
 
 use crate::daemon::protection::FOLDER;
@@ -59,6 +60,17 @@ pub(crate) fn release_others(ports: &[PortSettings], claims: &mut Claims) -> any
         .collect::<Result<Vec<_>, _>>()?;
     claims.retain(CLAIM, |name| names.iter().any(|kept| kept == name));
     Ok(())
+}
+
+/// The user that claims are of, if this process is root's and it is another.
+///
+/// # Errors
+/// If the system does not say whose they are.
+pub(crate) fn keeper_of_claims() -> anyhow::Result<Option<User>> {
+    match Path::new(FOLDER).exists() {
+        true => User::other_owner(Path::new(FOLDER)),
+        false => Ok(None),
+    }
 }
 
 /// Claims interfaces for a command that changes them.

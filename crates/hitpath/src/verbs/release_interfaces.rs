@@ -75,9 +75,15 @@ impl ReleaseInterfaces {
             return Ok(released);
         }
         let taken = as_owner(owner, false, || own::taken(directory))?;
-        // A gateway with another state directory may have them. Its user may be another one too, so
-        // claims are root's.
-        let _claims = daemon::claim_interfaces(&taken)?;
-        as_owner(owner, true, || own::release(directory, self.forget))
+        // A gateway with another state directory may have them. Its claims and these are of the user
+        // that their folder belongs to.
+        let keeper = daemon::keeper_of_claims()?;
+        let claims = as_owner(keeper, false, || daemon::claim_interfaces(&taken))?;
+        let result = as_owner(owner, true, || own::release(directory, self.forget));
+        as_owner(keeper, false, || {
+            drop(claims);
+            Ok(())
+        })?;
+        result
     }
 }
