@@ -64,8 +64,8 @@ impl Connections {
         made.saturating_sub(before).min(MOST_SINCE) as u32
     }
 
-    /// Takes connections out whose deadline has come, in a bounded step: looks at `budget` places
-    /// at most, and goes on there the next time. Returns how many it has
+    /// Takes connections out whose deadline has come, in a bounded step: looks at `budget` places at
+    /// most, and goes on there the next time. Returns how many it has
     /// looked at; fewer than `budget` says that nothing more is due. Each worker may call it once a
     /// round.
     pub fn expire(&self, now: Time, budget: u32, ended: &mut dyn FnMut(&Ended)) -> u32 {

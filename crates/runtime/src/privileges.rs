@@ -1,4 +1,5 @@
-//! What a running gateway gives up: capabilities, new privileges, core dumps.
+//! What a running gateway gives up: capabilities, new privileges, core dumps. And as whom commands of root
+//! work on files of another user.
 
 use std::fmt;
 use std::fs;
@@ -124,6 +125,25 @@ impl Drop for Acting {
         let _ = set_capabilities(None, self.sets);
         let _ = setegid(self.group);
         let _ = setgroups(&self.groups);
+    }
+}
+
+/// Does something as the user that a directory belongs to, if that is another one: see
+/// [`User::other_owner`] and [`User::act`].
+///
+/// # Errors
+/// The system refuses, or what is done fails.
+pub fn as_owner<T>(
+    owner: Option<User>,
+    keeps_network: bool,
+    does: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    match owner {
+        None => does(),
+        Some(owner) => {
+            let _acting = owner.act(keeps_network)?;
+            does().with_context(|| format!("as user {owner}, whose directory it is"))
+        }
     }
 }
 

@@ -10,10 +10,9 @@ use store::{Directory, StoreError};
 use crate::cli::Global;
 use crate::daemon;
 use crate::kernel::own::{self, Released};
-use crate::verbs::state::as_owner;
 use runtime::exit::Exit;
 use runtime::output;
-use runtime::privileges::User;
+use runtime::privileges::{User, as_owner};
 
 /// Give interfaces back to the kernel that `run --own-interfaces` has taken over
 ///

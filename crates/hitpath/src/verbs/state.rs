@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use store::{Directory, Dropped};
@@ -12,7 +11,7 @@ use crate::daemon::sequences::file;
 use control::StateDirectory;
 use runtime::exit::Exit;
 use runtime::output;
-use runtime::privileges::User;
+use runtime::privileges::{User, as_owner};
 
 /// Show, mend or drop what commands have changed
 ///
@@ -82,21 +81,6 @@ impl State {
                 What::ForgetSequences(_) => forget_sequences(&opened, global.json),
             }
         })
-    }
-}
-
-/// Does something as the user that a state directory belongs to, if that is another one.
-pub(super) fn as_owner<T>(
-    owner: Option<User>,
-    keeps_network: bool,
-    does: impl FnOnce() -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
-    match owner {
-        None => does(),
-        Some(owner) => {
-            let _acting = owner.act(keeps_network)?;
-            does().with_context(|| format!("as user {owner}, whose directory it is"))
-        }
     }
 }
 
