@@ -129,6 +129,7 @@ struct Tagged<'a, 'n> {
 
 /// Where frames of the same tags came by, and what is to be counted for these: of each tag that leads
 /// to a sub-port, its cell.
+#[derive(Clone, Copy)]
 struct Entered<'t, const N: usize> {
     port: PortId,
     cells: [Option<&'t Cell>; N],
@@ -136,10 +137,44 @@ struct Entered<'t, const N: usize> {
     bytes: u64,
 }
 
-impl<const N: usize> Entered<'_, N> {
+impl<'t, const N: usize> Entered<'t, N> {
+    /// No frames yet.
+    #[inline(always)]
+    fn new(port: PortId, cells: [Option<&'t Cell>; N]) -> Self {
+        Self { port, cells, frames: 0, bytes: 0 }
+    }
+
     #[inline(always)]
     fn count(&self) {
         self.cells.into_iter().flatten().for_each(|cell| cell.add(self.frames, self.bytes));
+    }
+}
+
+/// What is to be counted, a few runs of frames later than they came: thousands of VLANs have
+/// thousands of cells, and until then their memory has come.
+struct Late<'t, const N: usize> {
+    waiting: [Entered<'t, N>; LATE],
+    next: usize,
+}
+
+/// How many runs wait to be counted.
+const LATE: usize = 8;
+
+impl<'t, const N: usize> Late<'t, N> {
+    fn new(nothing: Entered<'t, N>) -> Self {
+        Self { waiting: [nothing; LATE], next: 0 }
+    }
+
+    /// Counts what has waited longest, and lets `entered` wait.
+    #[inline(always)]
+    fn push(&mut self, entered: Entered<'t, N>) {
+        let place = &mut self.waiting[self.next % LATE];
+        core::mem::replace(place, entered).count();
+        self.next += 1;
+    }
+
+    fn finish(self) {
+        self.waiting.iter().for_each(Entered::count);
     }
 }
 
@@ -156,14 +191,15 @@ impl<'n> Tagged<'_, 'n> {
     ) -> usize {
         let mut source = self.source;
         let (mut last, mut done) = ([Tag::NONE; N], 0);
-        let mut entered = Entered { port: self.port.id, cells: [None; N], frames: 0, bytes: 0 };
+        let mut entered = Entered::new(self.port.id, [None; N]);
+        let mut late = Late::new(entered);
         for ((packet, record), key) in packets.iter_mut().zip(records).zip(keys) {
             let length = packet.len();
             if !common::has_tags(packet.bytes(), &last) {
-                entered.count();
-                let Some(tags) = common::tags(packet.bytes()) else { return done };
-                let Some(next) = self.enter(tags, &mut source) else { return done };
-                (entered, last) = (next, tags);
+                let Some(tags) = common::tags(packet.bytes()) else { break };
+                let Some(next) = self.enter(tags, &mut source) else { break };
+                late.push(core::mem::replace(&mut entered, next));
+                last = tags;
             }
             let is_common = match source.reads.is_empty() {
                 true => fill_any::<LINK, false>(packet, record, key, &source, self.station),
@@ -177,7 +213,8 @@ impl<'n> Tagged<'_, 'n> {
             entered.frames += 1;
             entered.bytes += length as u64;
         }
-        entered.count();
+        late.push(entered);
+        late.finish();
         done
     }
 
@@ -195,6 +232,7 @@ impl<'n> Tagged<'_, 'n> {
             // What is up has parents that are.
             let vlan = parent.vlans.get(tag.protocol()?, tag.number()).filter(|vlan| vlan.up)?;
             (port, vrf, cells[at]) = (vlan.port, vlan.vrf, objects.cell(vlan.received));
+            cells[at].into_iter().for_each(packet::prefetch);
             if at + 1 < N {
                 parent = objects.port(port)?;
             }
@@ -206,7 +244,7 @@ impl<'n> Tagged<'_, 'n> {
         } else {
             *source = Source::new(arrival, self.parser.locality);
         }
-        Some(Entered { port, cells, frames: 0, bytes: 0 })
+        Some(Entered::new(port, cells))
     }
 }
 
