@@ -55,6 +55,8 @@ struct Way {
     stacked: bool,
     /// Rules of the VRF's filter before routing, of which the last matches.
     rules: u32,
+    /// Whether another VRF has a filter, which is nothing to these packets.
+    beside: bool,
     tracking: Tracking,
 }
 
@@ -73,8 +75,9 @@ enum Tracking {
 /// VLANs of one VLAN, where frames have two tags.
 const INNER: u16 = 64;
 
-const WAYS: [Way; 20] = [
+const WAYS: [Way; 21] = [
     way("forward-ipv4", false, 0, CacheMode::Off, false),
+    Way { beside: true, ..way("beside-ipv4", false, 0, CacheMode::Off, false) },
     Way { next_hops: 8, ..way("multipath-ipv4", false, 0, CacheMode::Off, false) },
     way("forward-ipv6", true, 0, CacheMode::Off, false),
     way("hit-ipv4", false, 1000, CacheMode::On, false),
@@ -102,9 +105,22 @@ const WAYS: [Way; 20] = [
 ];
 
 const fn way(name: &'static str, v6: bool, policies: u32, cache: CacheMode, flood: bool) -> Way {
-    let rules = 0;
+    let (rules, beside) = (0, false);
     let (flows, next_hops, vlans, stacked, tracking) = (256, 1, 0, false, Tracking::Off);
-    Way { name, v6, policies, cache, flood, flows, next_hops, vlans, stacked, rules, tracking }
+    Way {
+        name,
+        v6,
+        policies,
+        cache,
+        flood,
+        flows,
+        next_hops,
+        vlans,
+        stacked,
+        rules,
+        beside,
+        tracking,
+    }
 }
 
 fn main() {
@@ -353,7 +369,13 @@ fn tables(way: &Way) -> Tables {
         (_, false) => add(prefix("10.128.0.0/9"), prefix("198.18.0.0/15"), 2),
         (_, true) => add(prefix("fd00:0:0:1::/64"), prefix("2001:db8::/32"), 2),
     }
-    (1..=way.rules).for_each(|number| add_rule(&mut tables, number, number == way.rules));
+    for number in 1..=way.rules {
+        add_rule(&mut tables, VrfId::MAIN, number, number == way.rules);
+    }
+    if way.beside {
+        let other = tables.add_vrf("other").expect("a VRF");
+        add_rule(&mut tables, other, 1, true);
+    }
     tables.compile();
     if way.tracking != Tracking::Off {
         track(&mut tables, way.tracking == Tracking::Nat);
@@ -412,9 +434,9 @@ fn track(tables: &mut Tables, is_translated: bool) {
     tables.set_pipeline(pipeline, Time(0)).expect("flows");
 }
 
-/// A rule of the filter that `main` has before routing: for IPv4 packets that there are none of, or
+/// A rule of the filter that a VRF has before routing: for IPv4 packets that there are none of, or
 /// for all.
-fn add_rule(tables: &mut Tables, preference: u32, is_for_all: bool) {
+fn add_rule(tables: &mut Tables, vrf: VrfId, preference: u32, is_for_all: bool) {
     let network = |first: u32| {
         let address = Ipv4Addr::from_bits(first << 24 | preference << 6);
         let prefix = IpPrefix::new(address.into(), 26).expect("a prefix");
@@ -429,7 +451,7 @@ fn add_rule(tables: &mut Tables, preference: u32, is_for_all: bool) {
     };
     let verdict = if is_for_all { FilterVerdict::Pass } else { FilterVerdict::Drop };
     let (reject_with, set_mark) = (RejectWith::AdminProhibited, None);
-    let place = FilterPlace { target: FilterTarget::Vrf(VrfId::MAIN), hook: FilterHook::Ingress };
+    let place = FilterPlace { target: FilterTarget::Vrf(vrf), hook: FilterHook::Ingress };
     let mark = MarkBits { value: 0, mask: 0 };
     let selects = FilterMatch { v4: Some(selector), v6: None, mark };
     let action = FilterAction { verdict, reject_with, set_mark, log: false };

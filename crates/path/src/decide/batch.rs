@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use packet::{BATCH, Batch};
 use tables::{Direction, Policy, Side, Spd, Tables, Vrf, fib};
-use wire::Origin;
 use wire::common::Facts;
+use wire::{Origin, VrfId};
 
 use super::wildcard::{self, Alike};
 use super::{
@@ -51,30 +51,45 @@ impl Decider<'_> {
         batch: &mut Packets,
         extensions: &mut Extensions,
     ) {
-        if self.tables.policy_count() == 0 || list.len() < TOGETHER {
-            return match self.tables.is_featured() {
-                true => self.decide_alone::<true, KEY, F>(list, batch, extensions),
-                false => self.decide_alone::<false, KEY, F>(list, batch, extensions),
-            };
+        let asks = self.tables.policy_count() > 0 && list.len() >= TOGETHER;
+        if !asks && !self.tables.is_featured() {
+            return self.decide_alone::<false, KEY, F>(list, batch, extensions);
         }
         // Most often all are of one VRF.
         let vrf_of = |at: u8, batch: &Packets| F::view(F::key(batch, at)).vrf();
         let mut left = list;
         while let Some(&first) = left.first() {
             let vrf = vrf_of(first, batch);
-            let others = left.iter().position(|&at| vrf_of(at, batch) != vrf);
+            let (together, is_featured) = self.kind(vrf, asks);
+            let is_other = |&at: &u8| {
+                let other = vrf_of(at, batch);
+                other != vrf
+                    && (together.is_some() || self.kind(other, asks) != (None, is_featured))
+            };
+            let others = left.iter().position(is_other);
             let (run, rest) = left.split_at(others.unwrap_or(left.len()));
             left = rest;
-            // What flows translate meets other policies than it looks like now.
-            let may_ask = |vrf: &&Vrf| !vrf.spd.is_empty() && !vrf.features.has_flows;
-            match self.tables.vrf(vrf).filter(may_ask) {
-                Some(vrf) if vrf.features.any() || self.tables.may_be_tapped(vrf) => {
+            match (together.and_then(|vrf| self.tables.vrf(vrf)), is_featured) {
+                (Some(vrf), true) => {
                     self.decide_together::<true, KEY, F>(vrf, run, batch, extensions);
                 }
-                Some(vrf) => self.decide_together::<false, KEY, F>(vrf, run, batch, extensions),
-                None => self.decide_alone::<true, KEY, F>(run, batch, extensions),
+                (Some(vrf), false) => {
+                    self.decide_together::<false, KEY, F>(vrf, run, batch, extensions);
+                }
+                (None, true) => self.decide_alone::<true, KEY, F>(run, batch, extensions),
+                (None, false) => self.decide_alone::<false, KEY, F>(run, batch, extensions),
             }
         }
+    }
+
+    /// Which VRF's policies are asked for several packets of it at once, if `asks` that, and whether its
+    /// packets may have anything but a route and policies.
+    #[inline(always)]
+    fn kind(&self, vrf: VrfId, asks: bool) -> (Option<VrfId>, bool) {
+        let Some(vrf) = self.tables.vrf(vrf) else { return (None, false) };
+        // What flows translate meets other policies than it looks like now.
+        let is_asked = asks && !vrf.spd.is_empty() && !vrf.features.has_flows;
+        (is_asked.then_some(vrf.id), vrf.features.any() || self.tables.may_be_tapped(vrf))
     }
 
     /// Asks for what the routes of packets of many VRFs are found in. Where all are of one VRF, or of
@@ -89,8 +104,8 @@ impl Decider<'_> {
         }
     }
 
-    /// Decides one packet after the other. Without `FEATURES`, no VRF has any.
-    #[inline(always)]
+    /// Decides one packet after the other. Without `FEATURES`, their VRFs have none.
+    #[inline(never)]
     fn decide_alone<const FEATURES: bool, const KEY: usize, F: Family<KEY>>(
         &self,
         list: &[u8],

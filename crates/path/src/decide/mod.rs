@@ -267,7 +267,7 @@ pub(crate) fn decide_by<'t>(
     trace.step(|| Step::Verdict { decision, exit: Exit::of(decision, tables) });
 }
 
-/// The same where no VRF has features.
+/// The same of a packet whose VRF has no features.
 #[inline(always)]
 fn decide_plain<'t>(
     key: impl KeyView,
