@@ -417,6 +417,44 @@ fn frames_with_two_tags_are_of_the_inner_vlan() {
 }
 
 #[test]
+fn frames_of_many_vlans_in_one_batch_are_each_counted_where_they_came() {
+    const VLANS: u16 = 30;
+    let mut tables = vlan_tables();
+    for number in 0..VLANS {
+        let spec = vlan_spec(&format!("lan.{}", 200 + number), LAN, 200 + number, &[]);
+        tables.add_port(PortId(2000 + number), spec).unwrap();
+    }
+    let mut gateway = Gateway::new(tables);
+    let packet = udp("192.168.13.5", "8.8.8.8", (1, 2), 10);
+    let bytes = tagged(&[200], &packet).len() as u64;
+    // Runs of one frame to three, and between them some of no port's tag.
+    let runs = (0..60_u16).map(|run| match run % 13 {
+        12 => (900, 1),
+        _ => (200 + run * 7 % VLANS, 1 + run % 3),
+    });
+    let mut expected = [0; VLANS as usize];
+    let mut unknown = 0;
+    for (number, length) in runs {
+        for _ in 0..length {
+            assert!(gateway.lan.push(&tagged(&[number], &packet)));
+        }
+        match expected.get_mut(usize::from(number - 200)) {
+            Some(frames) => *frames += u64::from(length),
+            None => unknown += u64::from(length),
+        }
+    }
+    gateway.poll();
+    assert_eq!(gateway.dropped(DropReason::VlanUnknown), unknown);
+    let tables = gateway.publisher.current();
+    for (number, frames) in (0..).zip(expected) {
+        let counters = tables.port_counters(PortId(2000 + number)).unwrap();
+        assert_eq!(counters.received(), (frames, frames * bytes), "VLAN {}", 200 + number);
+    }
+    assert_eq!(sent(&mut gateway, WAN).len() as u64, expected.iter().sum());
+    gateway.assert_nothing_lost();
+}
+
+#[test]
 fn tags_of_no_port_are_dropped_by_name() {
     let mut gateway = Gateway::new(stacked_tables());
     let packet = udp("192.168.13.5", "8.8.8.8", (1, 2), 10);
