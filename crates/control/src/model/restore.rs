@@ -328,14 +328,22 @@ impl Draft<'_> {
 }
 
 /// What a command about a port of the file says of its VRF, if the file has the port in `main`, as it
-/// does if it says no VRF.
+/// does if it says no VRF. One that deletes the port says that it is no longer where commands had
+/// put it: a VRF that goes later must not take it along.
 fn vrf_alone(request: &Request, desired: &Desired) -> Option<LinkChange> {
-    let Request::LinkSet(LinkChange { port, vrf: vrf @ Some(_), .. }) = request else {
-        return None;
+    let (port, vrf) = match request {
+        Request::LinkSet(LinkChange { port, vrf: Some(vrf), .. }) => (port, vrf.as_str()),
+        Request::LinkDelete(link) => (&link.port, api::MAIN_VRF),
+        _ => return None,
     };
     let known = desired.ports.get(port)?;
     let says_none = known.settings.vrf == api::MAIN_VRF;
-    says_none.then(|| LinkChange { port: port.clone(), vrf: vrf.clone(), ..LinkChange::default() })
+    let is_there = matches!(request, Request::LinkDelete(_)) && known.vrf == vrf;
+    (says_none && !is_there).then(|| LinkChange {
+        port: port.clone(),
+        vrf: Some(vrf.to_owned()),
+        ..LinkChange::default()
+    })
 }
 
 /// Whether a command that another file refuses is left out for that: the file names what it adds, or

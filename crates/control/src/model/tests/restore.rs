@@ -304,6 +304,17 @@ proptest! {
 }
 
 #[test]
+fn a_port_of_the_file_that_was_deleted_does_not_go_with_a_vrf_of_commands() {
+    let mut control = keeping(VLANS);
+    let lines = ["vrf add blue", "link set lan.1 vrf blue", "link del lan.1", "link del blue"];
+    let changes = commands(&mut control, &lines.map(str::to_owned));
+    let (restored, told) = restore(VLANS, &changes, false);
+    assert_eq!(told.refusals, 0, "{told:?}");
+    let config = load("test.toml", VLANS).unwrap();
+    assert_eq!(restored.difference(&config).to_string(), "");
+}
+
+#[test]
 fn keys_are_beside_the_text_and_not_in_it() {
     let mut control = keeping(BASE);
     let aead = "aead rfc4106(gcm(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 128";
