@@ -24,7 +24,7 @@ impl Connections {
         packet: &Packet,
         length: u32,
         now: Time,
-        ended: &mut dyn FnMut(&Ended),
+        ended: &mut dyn FnMut(&[Ended]),
     ) -> Result<Handle, Refused> {
         let result = self.try_commit(new, packet, length, now, ended);
         if let Err(why) = result {
@@ -57,7 +57,7 @@ impl Connections {
         packet: &Packet,
         length: u32,
         now: Time,
-        ended: &mut dyn FnMut(&Ended),
+        ended: &mut dyn FnMut(&[Ended]),
     ) -> Result<Handle, Refused> {
         let (original, reply) = (&new.original, &new.reply);
         let belong = original.protocol == reply.protocol

@@ -76,6 +76,8 @@ pub enum Reason {
 pub struct Ended {
     /// Why.
     pub reason: Reason,
-    /// What it was.
-    pub connection: Connection,
+    /// Packets of the original direction as they arrived.
+    pub original: Tuple,
+    /// What the caller has kept of its NAT.
+    pub binding: u64,
 }

@@ -196,10 +196,16 @@ impl Expectations {
     }
 
     /// Which one a packet without connection is of.
-    pub(crate) fn find(&self, zone: u16, tuple: &Tuple, now: Time) -> Option<Expectation> {
+    #[inline]
+    pub(crate) fn find(&self, zone: u16, tuple: &Tuple, now: Time) -> Option<Box<Expectation>> {
         if self.count.load(Ordering::Acquire) == 0 || tuple.role != Role::None {
             return None;
         }
+        self.find_there(zone, tuple, now).map(Box::new)
+    }
+
+    #[cold]
+    fn find_there(&self, zone: u16, tuple: &Tuple, now: Time) -> Option<Expectation> {
         let place = (zone, tuple.protocol, tuple.addresses.destination(), tuple.destination);
         let maps = lock(&self.maps);
         let there = maps.by_place.get(&place)?;

@@ -1,5 +1,6 @@
 //! How connections end, and what is read and changed of them by others than packets.
 
+use arrayvec::ArrayVec;
 use packet::Time;
 
 use crate::buckets;
@@ -22,6 +23,15 @@ const MOST_SINCE: u64 = 4096;
 
 /// Places looked at under one lock of their pool.
 const AT_ONCE: u32 = 32;
+
+/// What has come of taking a connection out.
+enum TakenOut {
+    Yes(Ended),
+    /// It was used meanwhile, and is in the wheel again.
+    Later,
+    /// It is not there, or is of another generation by now.
+    Other,
+}
 
 impl Connections {
     /// Whether a connection's deadline has come.
@@ -68,7 +78,7 @@ impl Connections {
     /// most, and goes on there the next time. Returns how many it has
     /// looked at; fewer than `budget` says that nothing more is due. Each worker may call it once a
     /// round.
-    pub fn expire(&self, now: Time, budget: u32, ended: &mut dyn FnMut(&Ended)) -> u32 {
+    pub fn expire(&self, now: Time, budget: u32, ended: &mut dyn FnMut(&[Ended])) -> u32 {
         let pools = self.places.pools();
         let mut done = 0;
         for _ in 0..pools {
@@ -98,8 +108,17 @@ impl Connections {
                 for hash in dead.iter().flat_map(|&index| self.hashes(index)) {
                     self.buckets.prefetch(hash);
                 }
+                let mut gone = ArrayVec::<_, { AT_ONCE as usize }>::new();
+                let mut given = ArrayVec::<_, { AT_ONCE as usize }>::new();
                 for &index in dead {
-                    self.expire_one(index, now, ended);
+                    if let Some(end) = self.expire_one(index, now) {
+                        given.push(index);
+                        gone.push(end);
+                    }
+                }
+                self.places.give_all(pool, &given);
+                if !gone.is_empty() {
+                    ended(&gone);
                 }
                 done += looked;
                 if looked < most || done >= budget {
@@ -125,22 +144,27 @@ impl Connections {
         cold::HASHES.map(|word| cold.0[word].load(Ordering::Acquire))
     }
 
-    /// Ends a connection that the wheel has handed out, or gives it back to the wheel.
-    fn expire_one(&self, index: u32, now: Time, ended: &mut dyn FnMut(&Ended)) {
+    /// Ends a connection that the wheel has handed out, or gives it back to the wheel. Its place is not
+    /// given back yet.
+    fn expire_one(&self, index: u32, now: Time) -> Option<Ended> {
         // Again if its mark is changed meanwhile.
         for _ in 0..4 {
             let control = self.control(index);
-            let ends = control.is_live()
-                && !self.end_if(index, control.generation(), Reason::Expired, now, ended);
-            if !ends {
-                return;
+            if !control.is_live() {
+                return None;
+            }
+            match self.take_out(index, control.generation(), Reason::Expired, now) {
+                TakenOut::Yes(ended) => return Some(ended),
+                TakenOut::Later => return None,
+                TakenOut::Other => {}
             }
         }
         self.places.schedule(index, now, now);
+        None
     }
 
     /// Ends a connection. False if it has ended before, or has another generation by now.
-    pub fn remove(&self, handle: Handle, now: Time, ended: &mut dyn FnMut(&Ended)) -> bool {
+    pub fn remove(&self, handle: Handle, now: Time, ended: &mut dyn FnMut(&[Ended])) -> bool {
         self.end(handle, Reason::Deleted, now, ended)
     }
 
@@ -150,7 +174,7 @@ impl Connections {
         wanted: (u32, bool),
         due: Time,
         now: Time,
-        ended: &mut dyn FnMut(&Ended),
+        ended: &mut dyn FnMut(&[Ended]),
     ) -> Option<u32> {
         let (_, is_wide) = wanted;
         let take = || self.places.take(wanted, due, now, |next| self.prefetch_entry(next));
@@ -188,7 +212,7 @@ impl Connections {
         }
     }
 
-    fn make_room(&self, is_wide: bool, now: Time, ended: &mut dyn FnMut(&Ended)) {
+    fn make_room(&self, is_wide: bool, now: Time, ended: &mut dyn FnMut(&[Ended])) {
         let limit = self.most(is_wide);
         let mut from = self.hand.load(Ordering::Relaxed);
         let mut best: Option<(u32, Handle)> = None;
@@ -224,20 +248,20 @@ impl Connections {
         handle: Handle,
         reason: Reason,
         now: Time,
-        ended: &mut dyn FnMut(&Ended),
+        ended: &mut dyn FnMut(&[Ended]),
     ) -> bool {
-        self.end_if(handle.index, handle.generation, reason, now, ended)
+        let Handle { index, generation } = handle;
+        let TakenOut::Yes(end) = self.take_out(index, generation, reason, now) else {
+            return false;
+        };
+        self.places.give(index);
+        ended(&[end]);
+        true
     }
 
-    fn end_if(
-        &self,
-        index: u32,
-        generation: u32,
-        reason: Reason,
-        now: Time,
-        ended: &mut dyn FnMut(&Ended),
-    ) -> bool {
-        let Some(connection) = self.connection(index, now) else { return false };
+    /// Takes a connection out of the table. Its place is the caller's then, to be given back.
+    fn take_out(&self, index: u32, generation: u32, reason: Reason, now: Time) -> TakenOut {
+        let Some(entry) = self.entries.get(index as usize) else { return TakenOut::Other };
         // Those of another one, if this has ended since.
         let hashes = self.hashes(index);
         let locked = self.buckets.lock(hashes);
@@ -245,16 +269,15 @@ impl Connections {
         let from = loop {
             let from = self.control(index);
             if !from.is_live() || from.generation() != generation {
-                return false;
+                return TakenOut::Other;
             }
             // A hit that came before has moved the deadline.
             if reason == Reason::Expired {
-                let entry = &self.entries[index as usize];
                 let (_, own, peer) = Self::view(entry, Direction::Original);
                 if !self.is_dead(from, &own, &peer, tick(now)) {
                     let due = self.deadline(from, &own, &peer, now);
                     self.places.schedule(index, due, now);
-                    return false;
+                    return TakenOut::Later;
                 }
             }
             if self.change(index, from, from.ended()) {
@@ -267,21 +290,24 @@ impl Connections {
         } else {
             self.buckets.remove(hashes[0], index, buckets::ORIGINAL | buckets::REPLY);
         }
-        // It may have changed since the connection was read.
-        let word = &self.entries[index as usize].cold.0[cold::HELPER];
-        let class = (word.load(Ordering::Acquire) >> 16) as u16;
+        let cold = |word: usize| entry.cold.0[word].load(Ordering::Acquire);
+        let class = (cold(cold::HELPER) >> 16) as u16;
         drop(locked);
-        let source = connection.original.addresses.source();
-        if from.flags().has(Flags::COUNTED) {
-            self.limits.give(connection.zone, source);
+        // Nobody else writes what a place had, before it is given back.
+        let original = self.tuple(index, from.flags(), Direction::Original);
+        let is_counted = from.flags().has(Flags::COUNTED);
+        if is_counted || class != 0 {
+            let source = original.addresses.source();
+            if is_counted {
+                let identity = entry.lines[1].0[word::IDENTITY].load(Ordering::Acquire);
+                self.limits.give((identity >> 48) as u16, source);
+            }
+            self.limits.give_class(class, source);
         }
-        self.limits.give_class(class, source);
         self.expectations.forget(index);
         self.helpers.forget(index);
-        self.places.give(index);
         self.counters.ended[reason as usize].fetch_add(1, Ordering::Relaxed);
-        ended(&Ended { reason, connection });
-        true
+        TakenOut::Yes(Ended { reason, original, binding: cold(cold::BINDING) })
     }
 
     /// What there is to know of the connection at a place, if one lives there. Going through all
@@ -305,24 +331,6 @@ impl Connections {
         let cold = |word: usize| entry.cold.0[word].load(Ordering::Acquire);
         let identity = load(1, word::IDENTITY);
         let flags = control.flags();
-        let protocol = Protocol((identity >> 40) as u8);
-        // What packets of the other direction look like, reversed, is what these become.
-        let tuple = |direction: Direction| {
-            let other = direction.opposite();
-            let ports = load(other.at(), word::PORTS);
-            let words = match flags.has(Flags::V6) {
-                true => self.wide_words(index, other),
-                false => [load(other.at(), word::ADDRESSES), 0, 0, 0],
-            };
-            let role = match (identity >> 32 & 1, other) {
-                (0, _) => Role::None,
-                (_, Direction::Original) => Role::Query,
-                (_, Direction::Reply) => Role::Answer,
-            };
-            let addresses = Tuple::addresses_of(words, flags.has(Flags::V6));
-            let (source, destination) = ((ports >> 48) as u16, (ports >> 32) as u16);
-            Tuple { addresses, protocol, source, destination, role }.reversed()
-        };
         let counters = |at: usize| DirectionCounters {
             packets: load(at, word::PACKETS),
             bytes: load(at, word::BYTES),
@@ -330,8 +338,8 @@ impl Connections {
         Connection {
             handle: Handle { index, generation: control.generation() },
             zone: (identity >> 48) as u16,
-            original: tuple(Direction::Original),
-            reply: tuple(Direction::Reply),
+            original: self.tuple(index, flags, Direction::Original),
+            reply: self.tuple(index, flags, Direction::Reply),
             state: control.state(),
             is_replied: flags.has(Flags::REPLIED),
             is_assured: flags.has(Flags::ASSURED),
@@ -348,6 +356,29 @@ impl Connections {
             deadline: self.deadline(control, &own, &peer, now),
             counters: [counters(0), counters(1)],
         }
+    }
+
+    /// What packets of a direction look like when they arrive.
+    fn tuple(&self, index: u32, flags: Flags, direction: Direction) -> Tuple {
+        let entry = &self.entries[index as usize];
+        let load = |at: usize, word: usize| entry.lines[at].0[word].load(Ordering::Acquire);
+        let identity = load(1, word::IDENTITY);
+        // What packets of the other direction become, reversed.
+        let other = direction.opposite();
+        let ports = load(other.at(), word::PORTS);
+        let words = match flags.has(Flags::V6) {
+            true => self.wide_words(index, other),
+            false => [load(other.at(), word::ADDRESSES), 0, 0, 0],
+        };
+        let role = match (identity >> 32 & 1, other) {
+            (0, _) => Role::None,
+            (_, Direction::Original) => Role::Query,
+            (_, Direction::Reply) => Role::Answer,
+        };
+        let addresses = Tuple::addresses_of(words, flags.has(Flags::V6));
+        let protocol = Protocol((identity >> 40) as u8);
+        let (source, destination) = ((ports >> 48) as u16, (ports >> 32) as u16);
+        Tuple { addresses, protocol, source, destination, role }.reversed()
     }
 
     /// Changes the mark, of which bits outside `mask` stay, and the connection's generation with

@@ -176,6 +176,21 @@ impl Places {
         shared.note(&pool);
     }
 
+    /// The same of several places of one pool.
+    pub(crate) fn give_all(&self, pool: u32, indices: &[u32]) {
+        if indices.is_empty() {
+            return;
+        }
+        let count = self.pools();
+        let shared = &self.pools[(pool & (count - 1)) as usize];
+        let mut pool = lock(&shared.pool);
+        for index in indices {
+            pool.unlink(index / count);
+            pool.release(index / count);
+        }
+        shared.note(&pool);
+    }
+
     /// Has the wheel look at a place at a time. A place that is free by now is left so.
     pub(crate) fn schedule(&self, index: u32, due: Time, now: Time) {
         let (shared, local) = self.shared(index);

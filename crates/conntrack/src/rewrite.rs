@@ -29,17 +29,26 @@ pub enum NotTranslated {
     Version,
 }
 
-fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
+/// The sum of the halves of this, of 16 bits each, in ones' complement.
+fn fold(sum: u64) -> u16 {
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    ((sum >> 16) + (sum & 0xffff)) as u16
 }
 
-fn words_sum(words: [u64; 4]) -> u64 {
-    let halves =
-        |word: u64| (word >> 48) + (word >> 32 & 0xffff) + (word >> 16 & 0xffff) + (word & 0xffff);
-    words.into_iter().map(halves).sum()
+/// What the addresses sum to, in words of 32 bits.
+fn sum_of(addresses: &Addresses) -> u64 {
+    match *addresses {
+        Addresses::V4 { source, destination } => {
+            u64::from(source.to_bits()) + u64::from(destination.to_bits())
+        }
+        Addresses::V6 { source, destination } => {
+            let words = [source.to_bits(), destination.to_bits()];
+            let halves = words.into_iter().flat_map(|bits| [(bits >> 64) as u64, bits as u64]);
+            halves.map(|word| (word >> 32) + (word & 0xffff_ffff)).sum()
+        }
+    }
 }
 
 /// The sum of `new` less that of `old`, in ones' complement.
@@ -49,7 +58,7 @@ pub(crate) fn difference(new: u64, old: u64) -> u16 {
 
 /// Both differences as they stand in the lower half of a line's word.
 pub(crate) fn deltas(before: &Tuple, after: &Tuple) -> u64 {
-    let [old, new] = [before, after].map(|tuple| words_sum(tuple.address_words()));
+    let [old, new] = [before, after].map(|tuple| sum_of(&tuple.addresses));
     let addresses = difference(new, old);
     let ports = |tuple: &Tuple| match tuple.role {
         Role::None => u64::from(tuple.source) + u64::from(tuple.destination),

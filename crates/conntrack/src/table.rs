@@ -3,8 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use packet::Time;
-use siphasher::sip::SipHasher13;
+use packet::{KeyHasher, Time};
 use thiserror::Error;
 
 use crate::buckets::Buckets;
@@ -90,7 +89,7 @@ pub enum Refused {
 }
 
 /// What becomes of a packet that is tracked, as decide sees it. Nothing was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracked {
     /// ct_state.
     pub ct_state: CtState,
@@ -100,8 +99,8 @@ pub struct Tracked {
     pub reference: Reference,
     /// Whether the decision may be kept at all.
     pub keep: bool,
-    /// What has announced the connection that the packet may open.
-    pub expected: Option<Expectation>,
+    /// What has announced the connection that the packet may open. Few are.
+    pub expected: Option<Box<Expectation>>,
 }
 
 /// What a decision may depend on of a connection without a helper, beside its state.
@@ -233,7 +232,7 @@ pub struct Connections {
     pub(crate) stamps: Box<[AtomicU32]>,
     /// Part of all stamps.
     pub(crate) stamp_of_all: AtomicU32,
-    pub(crate) hasher: SipHasher13,
+    pub(crate) hasher: KeyHasher,
     pub(crate) counters: Counters,
 }
 
@@ -272,7 +271,7 @@ impl Connections {
                 helpers: Helpers::new(secret),
                 stamps: allocate(STAMPS)?,
                 stamp_of_all: AtomicU32::new(0),
-                hasher: SipHasher13::new_with_keys(secret[0], secret[1]),
+                hasher: KeyHasher::new(secret),
                 counters: Counters::default(),
             })
         };

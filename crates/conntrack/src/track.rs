@@ -47,23 +47,35 @@ impl Connections {
         let Some((handle, direction)) = self.find(hash, zone, tuple, now) else {
             return self.untracked(zone, tuple, packet, Some(stamp), now);
         };
-        let entry = &self.entries[handle.index as usize];
+        self.track_found(handle, direction, packet, now)
+            .unwrap_or_else(|| self.untracked(zone, tuple, packet, None, now))
+    }
+
+    /// As [`Connections::track`], of a packet whose connection and direction are known. `None` if the
+    /// connection has ended since, or the packet opens one anew.
+    #[inline]
+    pub fn track_found(
+        &self,
+        handle: Handle,
+        direction: Direction,
+        packet: &Packet,
+        now: Time,
+    ) -> Option<Tracked> {
+        let entry = self.entries.get(handle.index as usize)?;
         let (control, own, peer) = Self::view(entry, direction);
-        let outcome = match control.generation() == handle.generation {
-            true => self.judge(control, own, peer, direction, packet, tick(now)),
-            // It has ended since it was found. The next packet will see it.
-            false => Outcome::Renew,
-        };
-        let ct_state = match outcome {
+        if !control.is_live() || control.generation() != handle.generation {
+            return None;
+        }
+        let ct_state = match self.judge(control, own, peer, direction, packet, tick(now)) {
             Outcome::Invalid => CtState::INVALID,
-            Outcome::Renew => return self.untracked(zone, tuple, packet, None, now),
+            Outcome::Renew => return None,
             Outcome::Pass | Outcome::Update(..) | Outcome::Unrenewed(_) => {
                 control.ct_state(direction)
             }
         };
         let reference = Reference::new(Named::Connection(handle, direction, ct_state));
         let connection = Some((handle, direction));
-        Tracked { ct_state, connection, reference, keep: true, expected: None }
+        Some(Tracked { ct_state, connection, reference, keep: true, expected: None })
     }
 
     /// What is said of a packet that belongs to no connection, or opens one anew. Without a stamp
@@ -81,7 +93,7 @@ impl Connections {
             true => self.expectations.find(zone, tuple, now),
             false => None,
         };
-        let ct_state = match (opens, expected) {
+        let ct_state = match (opens, &expected) {
             (false, _) => CtState::INVALID,
             (true, None) => CtState::NEW | CtState::TRK,
             (true, Some(_)) => CtState::NEW | CtState::REL | CtState::TRK,

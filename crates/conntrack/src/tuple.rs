@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use siphasher::sip::SipHasher13;
+use packet::KeyHasher;
 use types::{Addresses, Protocol};
 
 /// Whether a tuple is of an ICMP query or of its answer. Other protocols have no such thing.
@@ -171,7 +171,7 @@ impl Tuple {
     /// A keyed hash that is the same in both directions, so that a connection without translation
     /// is found by one slot.
     #[inline]
-    pub(crate) fn hash(&self, hasher: &SipHasher13, zone: u16) -> u64 {
+    pub(crate) fn hash(&self, hasher: &KeyHasher, zone: u16) -> u64 {
         let ports = match self.role {
             Role::None => [self.source, self.destination],
             Role::Query | Role::Answer => [0; 2],
@@ -186,7 +186,7 @@ impl Tuple {
             Addresses::V4 { source, destination } => {
                 let one = u64::from(source.to_bits()) << 16 | u64::from(ports[0]);
                 let other = u64::from(destination.to_bits()) << 16 | u64::from(ports[1]);
-                hash_words(hasher, [one.min(other), one.max(other), class])
+                hasher.hash(&[one.min(other), one.max(other), class])
             }
             Addresses::V6 { source, destination } => {
                 let one = (source.to_bits(), ports[0]);
@@ -195,19 +195,10 @@ impl Tuple {
                 let ends = u64::from(first) << 16 | u64::from(second);
                 let words = [low >> 64, low, high >> 64, high].map(|word| word as u64);
                 let [a, b, c, d] = words;
-                hash_words(hasher, [a, b, c, d, ends, class | 1])
+                hasher.hash(&[a, b, c, d, ends, class | 1])
             }
         }
     }
-}
-
-#[inline]
-pub(crate) fn hash_words<const WORDS: usize>(hasher: &SipHasher13, words: [u64; WORDS]) -> u64 {
-    let mut bytes = [[0; 8]; WORDS];
-    for (to, word) in bytes.iter_mut().zip(words) {
-        *to = word.to_le_bytes();
-    }
-    hasher.hash(bytes.as_flattened())
 }
 
 #[cfg(all(test, not(feature = "loom")))]
@@ -240,7 +231,7 @@ pub(crate) mod tests {
                 },
             };
             let tuple = Tuple::new(addresses, Protocol::UDP, ports[0], ports[1]);
-            let hasher = SipHasher13::new_with_keys(3, 4);
+            let hasher = KeyHasher::new([3, 4]);
             prop_assert_eq!(tuple.hash(&hasher, zone), tuple.reversed().hash(&hasher, zone));
             prop_assert_eq!(tuple.reversed().reversed(), tuple);
             prop_assert_eq!(Tuple::addresses_of(tuple.address_words(), is_v6), addresses);
@@ -251,8 +242,8 @@ pub(crate) mod tests {
     /// Tuples that somebody found to share a bucket share none under another secret.
     #[test]
     fn nobody_aims_at_a_bucket() {
-        let [one, other] = [1, 2].map(|secret| SipHasher13::new_with_keys(secret, 9));
-        let bucket = |hasher: &SipHasher13, tuple: &Tuple| tuple.hash(hasher, 0) >> 8 & 1023;
+        let [one, other] = [1, 2].map(|secret| KeyHasher::new([secret, 9]));
+        let bucket = |hasher: &KeyHasher, tuple: &Tuple| tuple.hash(hasher, 0) >> 8 & 1023;
         let aimed: Vec<Tuple> = (0..1_000_000u32)
             .map(|at| v4((at << 3).to_be_bytes(), 7, [10, 0, 0, 1], 80))
             .filter(|tuple| bucket(&one, tuple) == 5)

@@ -38,18 +38,20 @@ impl Nat {
             let reply = lease.translated.reversed();
             let binding = lease.binding | 0x1abc << 48;
             let new = New { reply, binding, ..New::plain(0, original) };
-            let made = table.commit(&new, &DATAGRAM, 60, now, &mut |end| ended.push(*end));
+            let made = table
+                .commit(&new, &DATAGRAM, 60, now, &mut |end| ended.extend(end.iter().copied()));
             made.map(|handle| (handle, lease.translated))
         });
-        for end in ended {
-            pool.give(end.connection.binding);
+        for end in &ended {
+            pool.give(end.binding);
         }
         made
     }
 
     fn close(&mut self, handle: Handle) {
         let pool = &self.pool;
-        let give = &mut |end: &conntrack::Ended| pool.give(end.connection.binding);
+        let give =
+            &mut |ended: &[conntrack::Ended]| ended.iter().for_each(|end| pool.give(end.binding));
         assert!(self.gate.table.remove(handle, self.gate.now, give));
     }
 }

@@ -151,7 +151,7 @@ fn an_expected_connection_is_related_for_as_long_as_it_lives() {
     let stranger = Tuple::new(addresses(0x0a00_0002, 0x0b00_0001), Protocol::TCP, 20, 5050);
     assert_eq!(gate.packet(stranger, &syn), NEW);
     let tracked = gate.table.track(0, &data, &syn, gate.now);
-    assert_eq!((tracked.expected, tracked.keep), (Some(expected), false));
+    assert_eq!((tracked.expected, tracked.keep), (Some(expected.into()), false));
     gate.commits = true;
     let new = New { master: Some(expected.master.index), ..New::plain(0, data) };
     assert_eq!(gate.packet_as(&new, &syn), related);

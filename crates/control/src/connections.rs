@@ -37,7 +37,7 @@ pub fn handle(tables: &Tables, request: &Request, now: Time) -> Option<Result<Re
             page(each(tables, filter, *from, now, |_, connection| Some(connection)))
         }
         Request::ConnectionDelete(ConnectionQuery { filter, from }) => {
-            let mut ended = |ended: &_| tables.connection_ended(ended);
+            let mut ended = |ended: &[_]| tables.connection_ended(ended);
             page(each(tables, filter, *from, now, |table, found| {
                 table.remove(found.handle, now, &mut ended).then_some(found)
             }))

@@ -297,12 +297,21 @@ pub(crate) struct Extensions {
     copies: Vec<(u32, Vec<Copied>)>,
     /// That of the copy that is handled at the moment.
     of_copy: Extension,
-    /// By position in the batch.
-    changes: Box<[Option<Change>; BATCH]>,
-    /// How many times numbers were given back.
-    times_freed: u64,
+    pub(crate) asked: Box<[Asked; BATCH]>,
+    /// How many times numbers were given back: one that was seen at one count may be another extension's
+    /// at the next.
+    pub(crate) times_freed: u64,
     pub(crate) wildcards: Wildcards,
     pub(crate) log: PacketLog,
+}
+
+/// What the decision about the packet at a position of the batch asks of connections, if it is for that
+/// packet alone. That of other packets is of an earlier batch.
+#[derive(Default)]
+pub(crate) struct Asked {
+    pub(crate) change: Option<Change>,
+    /// What the trackers look at in the packet, if that is known.
+    pub(crate) packet: Option<conntrack::Packet>,
 }
 
 /// Packets that the flows of an extension have not counted yet.
@@ -341,7 +350,7 @@ impl Extensions {
             counted: Vec::with_capacity(MOST + MOST_PASSING),
             copies: Vec::new(),
             of_copy: Extension::NONE,
-            changes: Box::new([const { None }; BATCH]),
+            asked: Box::new([const { Asked { change: None, packet: None } }; BATCH]),
             latest: [0; LATEST],
             seen: vec![false; MOST].into(),
             sweep: Sweep::Rests { until: Time(0) },
@@ -433,12 +442,6 @@ impl Extensions {
         !self.counted.is_empty()
     }
 
-    /// Notes what the decision about the packet at this position asks of connections.
-    #[inline]
-    pub(crate) fn note_change(&mut self, at: u8, change: Option<Change>) {
-        self.changes[usize::from(at)] = change;
-    }
-
     /// A number for an extension of one packet alone.
     pub(crate) fn pass(&mut self, extension: &Extension, copies: Vec<Copied>) -> u32 {
         let number = self.pass_by(extension);
@@ -468,22 +471,11 @@ impl Extensions {
         decision
     }
 
-    /// What the decision about the packet at this position asks of connections.
-    pub(crate) fn take_change(&mut self, at: u8) -> Option<Change> {
-        self.changes[usize::from(at)].take()
-    }
-
     fn pass_by(&mut self, extension: &Extension) -> u32 {
         if self.passing.len() < MOST_PASSING {
             self.passing.push(*extension);
         }
         (MOST + self.passing.len() - 1) as u32
-    }
-
-    /// A number that was seen at one count may be another extension's at the next.
-    #[inline(always)]
-    pub(crate) fn times_freed(&self) -> u64 {
-        self.times_freed
     }
 
     /// Whether decisions with this number may be kept.

@@ -511,7 +511,7 @@ impl<'t> Stages<'t> {
         // Those that are left when the flows are gone, too.
         self.tables.connections().is_some_and(|connections| {
             let decider = self.decider;
-            let mut ended = |ended: &_| decider.connection_ended(ended);
+            let mut ended = |ended: &[_]| decider.connection_ended(ended);
             let budget = BUDGET + connections.made_since();
             connections.expire(decider.now(), budget, &mut ended) >= budget
         })

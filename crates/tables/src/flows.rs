@@ -180,11 +180,13 @@ impl Flows {
     }
 
     /// Gives back what a connection had of a pool.
-    pub(crate) fn ended(&self, ended: &Ended) {
-        let binding = ended.connection.binding;
-        if let Some(pool) = self.pool_of_binding(binding).and_then(|id| self.pool(id)) {
-            pool.pool.give(binding);
-        }
+    pub(crate) fn ended(&self, ended: &[Ended]) {
+        let lent = || {
+            let lent = ended.iter().map(|end| end.binding).filter(|binding| *binding != 0);
+            lent.filter_map(|binding| Some((self.pool(self.pool_of_binding(binding)?)?, binding)))
+        };
+        lent().for_each(|(pool, binding)| pool.pool.prefetch(binding));
+        lent().for_each(|(pool, binding)| pool.pool.give(binding));
     }
 }
 

@@ -3,6 +3,7 @@
 use core::net::IpAddr;
 use core::ops::RangeInclusive;
 
+use packet::KeyHasher;
 use thiserror::Error;
 use types::{IpRange, Protocol};
 
@@ -135,6 +136,7 @@ pub struct Pool {
     mappings: Mappings,
     dynamic: Option<DynamicBlocks>,
     keyed: Keyed,
+    hasher: KeyHasher,
     lent: AtomicU64,
     returned: AtomicU64,
     exhausted: AtomicU64,
@@ -213,6 +215,7 @@ impl Pool {
             mappings,
             dynamic,
             keyed,
+            hasher: KeyHasher::new(secret),
             lent,
             returned,
             exhausted,
@@ -344,8 +347,9 @@ impl Pool {
             return Ok((address, range, 1));
         }
         let hash = match self.settings.persistent {
-            true => self.keyed.hash_one(source),
-            false => self.keyed.hash_one((source, tuple.addresses.destination())),
+            _ if self.addresses == 1 => 0,
+            true => self.hash_of([source, source], 0),
+            false => self.hash_of([source, tuple.addresses.destination()], 0),
         };
         let start = (hash % u64::from(self.addresses)) as u32;
         Ok((start, self.range(tuple), self.addresses.min(ADDRESSES)))
@@ -519,6 +523,13 @@ impl Pool {
         Some((zone, inside, port))
     }
 
+    /// Asks for the memory that [`Pool::give`] will write to.
+    pub fn prefetch(&self, binding: u64) {
+        if let Some(ports) = self.ports.get((binding >> 16) as u32 as usize) {
+            ports.prefetch(binding as u16);
+        }
+    }
+
     /// Takes back what was lent, when the connection has ended.
     pub fn give(&self, binding: u64) {
         if binding & PRESENT == 0 {
@@ -557,8 +568,27 @@ impl Pool {
 
     fn group(&self, tuple: &Tuple) -> u32 {
         let port = if tuple.role == Role::None { tuple.destination } else { 0 };
-        let hash = self.keyed.hash_one((tuple.addresses.destination(), port));
-        hash as u32 & (self.settings.groups - 1)
+        let to = tuple.addresses.destination();
+        self.hash_of([to, to], 1 << 16 | u64::from(port)) as u32 & (self.settings.groups - 1)
+    }
+
+    /// A keyed hash of two addresses of one family, and of whatever else.
+    fn hash_of(&self, addresses: [IpAddr; 2], more: u64) -> u64 {
+        match addresses {
+            [IpAddr::V4(one), IpAddr::V4(other)] => {
+                let addresses = u64::from(one.to_bits()) << 32 | u64::from(other.to_bits());
+                self.hasher.hash(&[addresses, more])
+            }
+            _ => {
+                let [[a, b], [c, d]] = addresses.map(|address| match address {
+                    IpAddr::V4(address) => [0, address.to_bits().into()],
+                    IpAddr::V6(address) => {
+                        [(address.to_bits() >> 64) as u64, address.to_bits() as u64]
+                    }
+                });
+                self.hasher.hash(&[a, b, c, d, more])
+            }
+        }
     }
 
     /// A port of the range that nobody outside can foretell (RFC 6056).

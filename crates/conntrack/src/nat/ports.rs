@@ -37,10 +37,18 @@ impl Ports {
         before & bit == 0
     }
 
+    /// Asks for the memory that says whether a port is in use.
+    pub(super) fn prefetch(&self, port: u16) {
+        packet::prefetch(&self.bits[usize::from(port) / 64]);
+    }
+
     pub(super) fn give(&self, port: u16) {
         let word = usize::from(port) / 64;
-        self.bits[word].fetch_and(!(1 << (port % 64)), Ordering::SeqCst);
-        self.full[word / 64].fetch_and(!(1 << (word % 64)), Ordering::SeqCst);
+        let before = self.bits[word].fetch_and(!(1 << (port % 64)), Ordering::SeqCst);
+        // Who has made it full looks again behind the flag, and sees this port.
+        if before == u64::MAX {
+            self.full[word / 64].fetch_and(!(1 << (word % 64)), Ordering::SeqCst);
+        }
     }
 
     /// Takes a free port of a range, the first from `from` on, or else the first of all. Reads

@@ -72,7 +72,7 @@ impl Gate {
         let is_new = tracked.ct_state.contains(CtState::NEW) && tracked.connection.is_none();
         if is_new && self.commits {
             let ended = &mut self.ended;
-            let made = self.table.commit(new, packet, 100, self.now, &mut |end| ended.push(*end));
+            let made = self.table.commit(new, packet, 100, self.now, &mut |end| ended.extend(end));
             assert!(matches!(made, Ok(_) | Err(Refused::Full)), "{made:?}");
             return tracked.ct_state;
         }
@@ -101,7 +101,7 @@ impl Gate {
         let ended = &mut self.ended;
         let mut done = 0;
         loop {
-            let looked = self.table.expire(self.now, 64, &mut |end| ended.push(*end));
+            let looked = self.table.expire(self.now, 64, &mut |end| ended.extend(end));
             done += looked;
             if looked < 64 {
                 return done;

@@ -356,7 +356,7 @@ impl Control {
             let Some(seen) = Seen::of(master.as_ref().unwrap_or(&found)) else { continue };
             let allows = firewall.zip(vrfs.get(&found.zone));
             let stays = allows.is_some_and(|(is, vrf)| is.firewall.allows(vrf, &seen));
-            let mut ended = |ended: &_| tables.connection_ended(ended);
+            let mut ended = |ended: &[_]| tables.connection_ended(ended);
             if !stays && table.remove(found.handle, now, &mut ended) {
                 self.judging.fell += 1;
             }

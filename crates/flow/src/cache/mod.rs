@@ -5,14 +5,12 @@
 //! still holds.
 
 mod controller;
-mod hash;
 mod memory;
 mod settings;
 mod statistics;
 mod table;
 
 pub use controller::{Controller, Costs, Measurement, Plan};
-pub use hash::KeyHasher;
 pub use settings::{Associativity, CacheMode, CacheSettings, CacheTable};
 pub use statistics::CacheStatistics;
 pub use table::{CacheTooLarge, Candidate, Counts, Found, Open, Place, Table, Value};

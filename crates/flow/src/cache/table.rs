@@ -15,13 +15,15 @@
 //! bits of the last four flows that were turned away or had to give way are kept beside the first
 //! set's word. Thus flows of one packet replace nothing.
 
-use packet::prefetch_at;
+use packet::{KeyHasher, prefetch_at};
 use thiserror::Error;
 
 use super::controller::PART;
-use super::hash::KeyHasher;
 use super::memory::Memory;
 use super::settings::{Associativity, CacheSettings, CacheTable};
+
+/// Has the caches' hashes differ from others of the same secret.
+const CACHE: u64 = 0x6869_7470_6174_6821;
 
 /// Words of a value.
 const VALUE: usize = 4;
@@ -149,7 +151,7 @@ impl<const KEY: usize, const PLACE: usize> Table<KEY, PLACE> {
             return Err(CacheTooLarge { table, buckets, bytes: Self::bytes_of(buckets) });
         };
         Ok(Self {
-            hasher: KeyHasher::new(secret),
+            hasher: KeyHasher::new([secret, CACHE]),
             sets,
             places,
             mask: (buckets - 1) as u32,

@@ -8,6 +8,7 @@ use tables::{Direction, Policy, Side, Spd, Tables, Vrf, fib};
 use wire::common::Facts;
 use wire::{Origin, VrfId};
 
+use super::flows::Looked;
 use super::wildcard::{self, Alike};
 use super::{
     Beside, Decider, KeyView, LookedUp, Seen, admission_of_forwarded, decide_by, decide_plain,
@@ -17,7 +18,7 @@ use crate::cache::key;
 use crate::cache::lookup::{Family, V4, V6};
 use crate::connection;
 use crate::decision::Decision;
-use crate::extension::Extensions;
+use crate::extension::{Asked, Extensions};
 
 /// Fewer packets than this are not worth looking up together.
 const TOGETHER: usize = 4;
@@ -53,7 +54,7 @@ impl Decider<'_> {
     ) {
         let asks = self.tables.policy_count() > 0 && list.len() >= TOGETHER;
         if !asks && !self.tables.is_featured() {
-            return self.decide_alone::<false, KEY, F>(list, batch, extensions);
+            return self.decide_alone::<false, KEY, F>(list, None, batch, extensions);
         }
         // Most often all are of one VRF.
         let vrf_of = |at: u8, batch: &Packets| F::view(F::key(batch, at)).vrf();
@@ -76,8 +77,8 @@ impl Decider<'_> {
                 (Some(vrf), false) => {
                     self.decide_together::<false, KEY, F>(vrf, run, batch, extensions);
                 }
-                (None, true) => self.decide_alone::<true, KEY, F>(run, batch, extensions),
-                (None, false) => self.decide_alone::<false, KEY, F>(run, batch, extensions),
+                (None, true) => self.decide_alone::<true, KEY, F>(run, None, batch, extensions),
+                (None, false) => self.decide_alone::<false, KEY, F>(run, None, batch, extensions),
             }
         }
     }
@@ -104,17 +105,45 @@ impl Decider<'_> {
         }
     }
 
-    /// Decides one packet after the other. Without `FEATURES`, their VRFs have none.
+    /// Decides a packet again, in whose VRF are flows, and of which connection tracking says this now.
+    pub(crate) fn decide_looked<const KEY: usize, F: Family<KEY>>(
+        &self,
+        at: u8,
+        looked: Looked,
+        batch: &mut Packets,
+        extensions: &mut Extensions,
+    ) {
+        let (words, facts) = (*F::key(batch, at), batch.records[usize::from(at)].facts);
+        let (key, mut alike) = (F::view(&words), Alike::nothing());
+        if let Some(seen) = seen(self, &batch.packets, facts, at, None)
+            && extensions.wildcards.may_have(facts)
+        {
+            let seen = Seen { looked: Some(looked), ..seen };
+            let wildcards = &extensions.wildcards;
+            let (key, decision) =
+                ((at, key, self.tables), &mut batch.records[usize::from(at)].decision);
+            if alike.become_of(&words, key.1, &seen, self.tables, wildcards).is_some()
+                && wildcard::decide_by_entry(key, (&alike, &seen), decision, extensions)
+            {
+                return;
+            }
+        }
+        self.decide_alone::<true, KEY, F>(&[at], Some(looked), batch, extensions);
+    }
+
+    /// Decides one packet after the other. Without `FEATURES`, their VRFs have none. Of a single one, it
+    /// may be known what connection tracking says.
     #[inline(never)]
     fn decide_alone<const FEATURES: bool, const KEY: usize, F: Family<KEY>>(
         &self,
         list: &[u8],
+        looked: Option<Looked>,
         batch: &mut Packets,
         extensions: &mut Extensions,
     ) {
         let mut beside = FEATURES.then_some(Beside::NOTHING);
         let hashes = if FEATURES { self.tracked_hashes::<KEY, F>(list, batch) } else { None };
-        let looked_up = &LookedUp::NOTHING;
+        let (looked_up, mut alike) = (&LookedUp::NOTHING, Alike::nothing());
         for (place, &at) in list.iter().enumerate() {
             let words = *F::key(batch, at);
             let key = F::view(&words);
@@ -124,15 +153,18 @@ impl Decider<'_> {
                 Some(beside) => {
                     let hash = hashes.as_ref().and_then(|hashes| hashes[place]);
                     beside.seen = seen(self, &batch.packets, facts, at, hash);
-                    let wildcards = Some(&extensions.wildcards).filter(|it| it.may_have(facts));
-                    let alike =
-                        wildcards.zip(beside.seen.as_ref()).and_then(|(wildcards, seen)| {
-                            Alike::of(&words, key, seen, self.tables, wildcards)
-                        });
-                    if let Some(alike) = alike {
-                        let key = (at, key, self.tables);
-                        wildcard::decide(key, &alike, decision, beside, extensions);
-                        continue;
+                    if let Some(seen) = &mut beside.seen {
+                        seen.looked = looked;
+                        let wildcards = &extensions.wildcards;
+                        if wildcards.may_have(facts)
+                            && alike.become_of(&words, key, seen, self.tables, wildcards).is_some()
+                        {
+                            let (key, by) = ((at, key, self.tables), (&alike, &*seen));
+                            if !wildcard::decide_by_entry(key, by, decision, extensions) {
+                                wildcard::decide_anew(key, &alike, decision, beside, extensions);
+                            }
+                            continue;
+                        }
                     }
                     decide_by(key, self.tables, looked_up, &mut (), decision, beside);
                     number(at, decision, beside, extensions);
@@ -211,7 +243,8 @@ pub(super) fn number(
     extensions: &mut Extensions,
 ) {
     if decision.is_passing() {
-        extensions.note_change(at, beside.change.take());
+        let packet = beside.seen.and_then(|seen| Some(seen.looked?.packet));
+        extensions.asked[usize::from(at)] = Asked { change: beside.change.take(), packet };
     }
     if decision.is_extended() {
         // What only counts is one for all packets of these flows, so that they stay a run.

@@ -48,7 +48,7 @@ impl<'p> Seen<'p> {
 
 /// What connection tracking has said of a packet as it came, in the zone of its VRF.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Looked {
+pub(crate) struct Looked {
     pub(super) hash: u64,
     pub(super) packet: conntrack::Packet,
     pub(super) ct_state: CtState,
@@ -58,6 +58,17 @@ pub(super) struct Looked {
 }
 
 impl Looked {
+    /// As connection tracking says it of a packet with this hash. `None` if it was announced.
+    pub(crate) fn new(
+        hash: u64,
+        packet: conntrack::Packet,
+        tracked: conntrack::Tracked,
+    ) -> Option<Self> {
+        let conntrack::Tracked { ct_state, connection, reference, keep, expected } = tracked;
+        let it = Self { hash, packet, ct_state, connection, reference, keep };
+        expected.is_none().then_some(it)
+    }
+
     /// As connection tracking has said it. Nothing has announced the packet.
     pub(super) fn found(&self) -> conntrack::Tracked {
         let Self { ct_state, connection, reference, keep, .. } = *self;

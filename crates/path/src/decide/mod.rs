@@ -32,6 +32,7 @@ use wire::{FlowKey, FragmentClass, Origin, Protocol, Spi, Upper, VrfId};
 
 pub(crate) use self::batch::LookUp;
 pub(crate) use self::flows::FrameEnd;
+pub(crate) use self::flows::Looked;
 pub use self::flows::Seen;
 pub(crate) use self::links::{entry as entry_link, exit as exit_link};
 pub(crate) use self::locality::Locality;
@@ -184,7 +185,7 @@ impl<'t> Decider<'t> {
     }
 
     /// See [`Tables::connection_ended`].
-    pub(crate) fn connection_ended(&self, ended: &conntrack::Ended) {
+    pub(crate) fn connection_ended(&self, ended: &[conntrack::Ended]) {
         self.tables.connection_ended(ended);
     }
 

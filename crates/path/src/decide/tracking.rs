@@ -390,7 +390,7 @@ impl<T> Tracking<'_, '_, T> {
             connection: found.connection,
             reference: found.reference,
             keep: found.keep,
-            expected: found.expected.map(Box::new),
+            expected: found.expected,
             // Of a new one, what its packet is.
             original: found.ct_state.contains(CtState::NEW).then_some(tuple),
             ..Tracked::invalid(zone, key, found.keep)

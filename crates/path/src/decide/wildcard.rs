@@ -13,14 +13,16 @@
 //! It is valid for one generation of the tables. What it says is what decide would say: builds with debug
 //! assertions decide all the same, and compare.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
-use conntrack::{Direction, New, Plain, Reference, Tuple};
-use flow::{CacheMode, CacheSettings, KeyHasher};
+use conntrack::{CtState, Direction, New, Plain, Reference, Tuple};
+use flow::{CacheMode, CacheSettings};
+use packet::KeyHasher;
 use pipeline::{Action, EndReads, NatEnd, NatNew};
 use tables::{RouteKind, Tables, Vrf};
 use wire::common::Facts;
-use wire::{Addresses, PortId, VrfId};
+use wire::{Addresses, PortId, Protocol, VrfId};
 
 use super::batch::number;
 use super::flows::{Looked, Seen};
@@ -32,7 +34,7 @@ use crate::batch::table_of;
 use crate::cache::key;
 use crate::connection::{self, Change};
 use crate::decision::Decision;
-use crate::extension::{Extension, Extensions};
+use crate::extension::{Asked, Extension, Extensions};
 
 /// Entries that there may be: one in each place.
 const PLACES: usize = 4096;
@@ -73,7 +75,7 @@ impl Wildcards {
     pub(crate) fn new(caches: &[CacheSettings; 4], secret: u64) -> Self {
         Self {
             is_on: caches.each_ref().map(|settings| settings.mode != CacheMode::Off),
-            hasher: KeyHasher::new(secret),
+            hasher: KeyHasher::new([secret, 0]),
             missing: vec![0; PLACES].into(),
             entries: Vec::new(),
             taken: 0,
@@ -98,7 +100,8 @@ impl Wildcards {
     }
 }
 
-/// A packet that may have an entry.
+/// A packet that may have an entry. It is written in place: it is large, and there is one for each packet
+/// that opens a connection.
 pub(super) struct Alike {
     key: [u64; KEY],
     hash: u64,
@@ -111,15 +114,39 @@ pub(super) struct Alike {
 }
 
 impl Alike {
-    /// Of a packet with this key. `None` if something may look at its source that no entry knows of.
+    /// Of no packet yet.
+    pub(super) fn nothing() -> Self {
+        let (source, destination) = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED);
+        let tuple = Tuple::new(Addresses::V4 { source, destination }, Protocol(0), 0, 0);
+        let looked = Looked {
+            hash: 0,
+            packet: conntrack::Packet::Malformed,
+            ct_state: CtState(0),
+            connection: None,
+            reference: Reference::NONE,
+            keep: false,
+        };
+        Self {
+            key: [0; KEY],
+            hash: 0,
+            vrf: VrfId::MAIN,
+            is_judged: false,
+            tuple,
+            plain: Plain::default(),
+            looked,
+        }
+    }
+
+    /// Becomes a packet with this key. `None` if something may look at its source that no entry knows of.
     #[inline(always)]
-    pub(super) fn of<const WORDS: usize>(
+    pub(super) fn become_of<const WORDS: usize>(
+        &mut self,
         words: &[u64; WORDS],
         view: impl KeyView,
         seen: &Seen<'_>,
         tables: &Tables,
         wildcards: &Wildcards,
-    ) -> Option<Self> {
+    ) -> Option<()> {
         let [class, origin] = [words[WORDS - 2], words[WORDS - 1]];
         // A whole packet with ports, that came by a port.
         if class & 0x3f != 1 {
@@ -142,20 +169,24 @@ impl Alike {
         }
         let flow = view.flow();
         let tuple = connection::tuple(&flow)?;
-        let hash = seen.hash.unwrap_or_else(|| connections.hash_of(vrf.id.0, &tuple));
-        let packet = connection::read(seen.packet, seen.facts, &flow);
-        let found = connections.track_by(hash, vrf.id.0, &tuple, &packet, seen.now);
-        let conntrack::Tracked { ct_state, connection, reference, keep, expected: None } = found
-        else {
-            return None;
+        self.looked = match seen.looked {
+            Some(looked) => looked,
+            None => {
+                let hash = seen.hash.unwrap_or_else(|| connections.hash_of(vrf.id.0, &tuple));
+                let packet = connection::read(seen.packet, seen.facts, &flow);
+                let found = connections.track_by(hash, vrf.id.0, &tuple, &packet, seen.now);
+                Looked::new(hash, packet, found)?
+            }
         };
+        let Looked { ct_state, connection, keep, .. } = self.looked;
         let (plain, is_reply) = match connection {
             None => (Plain::default(), false),
             Some((handle, direction)) => {
                 (connections.plain(handle, direction)?, direction == Direction::Reply)
             }
         };
-        let mut key = [0; KEY];
+        let key = &mut self.key;
+        *key = [0; KEY];
         let way = way(reads, vrf, tables, tuple.addresses.destination());
         key[WAYS] = way;
         let [a, b, c, d, ports] = masked(&tuple, reads, way);
@@ -177,9 +208,10 @@ impl Alike {
             key[WAYS + 1] = way;
             key[TRANSLATED..WAYS].copy_from_slice(&masked(&tuple, reads, way));
         }
-        let looked = Looked { hash, packet, ct_state, connection, reference, keep };
-        let hash = wildcards.hasher.hash(&key);
-        Some(Self { key, hash, vrf: vrf.id, is_judged, tuple, plain, looked })
+        self.hash = wildcards.hasher.hash(key);
+        (self.vrf, self.is_judged) = (vrf.id, is_judged);
+        (self.tuple, self.plain) = (tuple, plain);
+        Some(())
     }
 
     fn place(&self) -> usize {
@@ -195,18 +227,40 @@ impl Alike {
         })
     }
 
-    /// What an entry's packets ask of connections, as this one does.
+    /// What an entry's packets ask of connections, as this one does. Written over what is there already,
+    /// which mostly differs in the packet alone.
     #[inline(always)]
-    fn ask(&self, change: &Change) -> Change {
-        let Change::Make { new, destination, source, .. } = change else { return change.clone() };
+    fn ask(&self, change: Option<&Change>, asked: &mut Asked) {
+        asked.packet = Some(self.looked.packet);
+        let Some(Change::Make { new, destination, source, .. }) = change else {
+            asked.change = change.cloned();
+            return;
+        };
         let (original, hash) = (self.tuple, Some(self.looked.hash));
-        Change::Make {
-            new: New { original, reply: original.reversed(), hash, ..*new },
-            destination: destination.clone(),
-            source: source.clone(),
-            expected: None,
-            instead_of: None,
-            has_more: false,
+        let wanted = New { original, reply: original.reversed(), hash, ..*new };
+        let is_same = |one: &Option<Arc<NatNew>>, other: &Option<Arc<NatNew>>| match (one, other) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        match &mut asked.change {
+            Some(Change::Make {
+                new,
+                destination: to,
+                source: from,
+                expected: None,
+                instead_of: None,
+                has_more: false,
+            }) if is_same(to, destination) && is_same(from, source) => *new = wanted,
+            other => {
+                *other = Some(Change::Make {
+                    new: wanted,
+                    destination: destination.clone(),
+                    source: source.clone(),
+                    expected: None,
+                    instead_of: None,
+                    has_more: false,
+                });
+            }
         }
     }
 }
@@ -271,48 +325,61 @@ fn masked(tuple: &Tuple, reads: &EndReads, way: u64) -> [u64; 5] {
     }
 }
 
-/// Decides a packet that may have an entry, and gives the decision the number of its extension.
-#[inline]
-pub(super) fn decide<'p>(
+/// Decides a packet by its entry, if it has one that says how.
+#[inline(always)]
+pub(super) fn decide_by_entry(
+    (at, key, tables): (u8, impl KeyView, &Tables),
+    (alike, seen): (&Alike, &Seen<'_>),
+    decision: &mut Decision,
+    extensions: &mut Extensions,
+) -> bool {
+    let Extensions { wildcards, asked, .. } = extensions;
+    let entry = wildcards.entries.get(alike.place()).and_then(Option::as_ref);
+    let validity = (tables.generation(), extensions.times_freed);
+    let is_it = |entry: &&Entry| entry.validity == validity && entry.key == alike.key;
+    let Some(entry) = entry.filter(is_it).filter(|entry| entry.decision != Decision::NONE) else {
+        return false;
+    };
+    *decision = entry.decision.of_connection(alike.looked.reference);
+    if decision.is_passing() {
+        alike.ask(entry.change.as_ref(), &mut asked[usize::from(at)]);
+    }
+    wildcards.taken += 1;
+    if let Some(number) = decision.extension() {
+        extensions.saw(number);
+    }
+    if cfg!(debug_assertions) {
+        check((at, key, tables), (alike, seen), decision, extensions);
+    }
+    true
+}
+
+/// Decides a packet that might have an entry and has none, and gives the decision the number of its
+/// extension.
+#[inline(never)]
+pub(super) fn decide_anew(
     (at, key, tables): (u8, impl KeyView, &Tables),
     alike: &Alike,
     decision: &mut Decision,
-    beside: &mut Beside<'p>,
+    beside: &mut Beside<'_>,
     extensions: &mut Extensions,
 ) {
-    let validity = (tables.generation(), extensions.times_freed());
+    let validity = (tables.generation(), extensions.times_freed);
     let wildcards = &mut extensions.wildcards;
     let place = alike.place();
     let entry = wildcards.entries.get(place).and_then(Option::as_ref);
-    match entry.filter(|entry| entry.validity == validity && entry.key == alike.key) {
-        Some(entry) if entry.decision == Decision::NONE => {
-            beside.seen = beside.seen.map(|seen| Seen { looked: Some(alike.looked), ..seen });
+    beside.seen = beside.seen.map(|seen| Seen { looked: Some(alike.looked), ..seen });
+    // Nobody tries again.
+    let is_not_for_all =
+        entry.is_some_and(|entry| entry.validity == validity && entry.key == alike.key);
+    let tag = (alike.hash >> 48) as u16 | 1;
+    let is_wanted =
+        !is_not_for_all && core::mem::replace(&mut wildcards.missing[place], tag) == tag;
+    match is_wanted {
+        true => make((at, key, tables), alike, validity, decision, beside, extensions),
+        false => {
             decide_by(key, tables, &LookedUp::NOTHING, &mut (), decision, beside);
             number(at, decision, beside, extensions);
-        }
-        Some(entry) => {
-            *decision = entry.decision.of_connection(alike.looked.reference);
-            let change = entry.change.as_ref().map(|change| alike.ask(change));
-            if cfg!(debug_assertions) {
-                check((key, tables), alike, decision, &change, beside, extensions);
-            }
-            if decision.is_passing() {
-                extensions.note_change(at, change);
-            }
-            if let Some(number) = decision.extension() {
-                extensions.saw(number);
-            }
-            extensions.wildcards.taken += 1;
-        }
-        None => {
-            beside.seen = beside.seen.map(|seen| Seen { looked: Some(alike.looked), ..seen });
-            let tag = (alike.hash >> 48) as u16 | 1;
-            let is_wanted = core::mem::replace(&mut wildcards.missing[place], tag) == tag;
-            if !is_wanted {
-                decide_by(key, tables, &LookedUp::NOTHING, &mut (), decision, beside);
-                return number(at, decision, beside, extensions);
-            }
-            make((at, key, tables), alike, validity, decision, beside, extensions);
         }
     }
 }
@@ -421,15 +488,16 @@ impl Trace for Watch {
 /// Holds what an entry says against what decide says. A connection may have changed since it was asked
 /// about; then its decision is not used.
 fn check(
-    (key, tables): (impl KeyView, &Tables),
-    alike: &Alike,
+    (at, key, tables): (u8, impl KeyView, &Tables),
+    (alike, seen): (&Alike, &Seen<'_>),
     found: &Decision,
-    change: &Option<Change>,
-    beside: &mut Beside<'_>,
     extensions: &Extensions,
 ) {
     let mut decided = Decision::NONE;
-    decide_by(key, tables, &LookedUp::NOTHING, &mut (), &mut decided, beside);
+    let mut beside = Beside::NOTHING;
+    // From the start.
+    beside.seen = Some(Seen { looked: None, hash: None, ..*seen });
+    decide_by(key, tables, &LookedUp::NOTHING, &mut (), &mut decided, &mut beside);
     if decided.reference() != found.reference() || !alike.is_as_it_was(tables) {
         return;
     }
@@ -439,6 +507,9 @@ fn check(
         decided.set_extension(number);
     }
     assert_eq!((found, extension), (&decided, &beside.extension), "{:?}", key.flow());
+    let none = None;
+    let asked = &extensions.asked[usize::from(at)];
+    let change = if found.is_passing() { &asked.change } else { &none };
     assert_eq!(change, &beside.change, "{:?}", key.flow());
     assert!(beside.copies.is_empty(), "{:?}", key.flow());
 }

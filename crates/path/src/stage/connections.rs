@@ -10,7 +10,8 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use conntrack::nat::NotLent;
 use conntrack::{
-    Connections, Handle, Hit, Named, New, Packet as Seen, Reference, Refused, Translation, Tuple,
+    Connections, Direction, Handle, Hit, Named, New, Packet as Seen, Reference, Refused,
+    Translation, Tuple,
 };
 use packet::{DropReason, Packet, Time};
 use pipeline::NatNew;
@@ -19,10 +20,10 @@ use wire::quoted::Quoted;
 use wire::{Addresses, FlowKey, FragmentClass, Protocol, Upper, ipv6};
 
 use crate::batch::{Known, Packets, Record};
-use crate::cache::lookup::{V4, V6};
+use crate::cache::lookup::{Family, V4, V6};
 use crate::cache::{Cache, key};
 use crate::connection::{self, Change};
-use crate::decide::Decider;
+use crate::decide::{Decider, Looked};
 use crate::decision::{Decision, Verdict};
 use crate::extension::{Copied, Extension, Extensions, Further, MOST_CONNECTIONS, Rewrite};
 use crate::outputs::Objects;
@@ -113,7 +114,11 @@ impl Confirming<'_, '_> {
     fn confirm(&mut self, batch: &mut Packets, at: usize, connections: &Connections) {
         let (facts, now) = (batch.records[at].facts, self.decider.now());
         let (addresses, protocol) = sums(&batch.records[at], &batch.v6[..], at);
-        let packet = connection::read_words(batch.packets[at].bytes(), facts, addresses, protocol);
+        let asked = batch.records[at].decision.is_passing();
+        let read = asked.then(|| self.extensions.asked[at].packet).flatten();
+        let packet = read.unwrap_or_else(|| {
+            connection::read_words(batch.packets[at].bytes(), facts, addresses, protocol)
+        });
         let length = u32::from(facts.total_length());
         // The connections that have counted the packet, and those that it has made.
         let (mut counted, mut made) = (Counted::new(), ArrayVec::<Handle, TRIES>::new());
@@ -125,6 +130,7 @@ impl Confirming<'_, '_> {
                 true => helper::acknowledging(connections, reference, &packet),
                 false => None,
             };
+            let as_received = packet;
             let packet = adjusted.unwrap_or(packet);
             let hit = Hitting { connections, packet: &packet, length, now };
             let is_right = match decision.is_of_several() {
@@ -132,11 +138,8 @@ impl Confirming<'_, '_> {
                 true => hit.all(&self.further(&decision), reference, &mut counted),
             };
             if is_right {
-                let change = match decision.is_passing() {
-                    true => self.extensions.take_change(at as u8),
-                    false => None,
-                };
-                let change = change.as_ref().filter(|change| {
+                let asked = decision.is_passing().then(|| &self.extensions.asked[at]);
+                let change = asked.and_then(|asked| asked.change.as_ref()).filter(|change| {
                     let opens = matches!(change, Change::Make { .. });
                     !(opens && has_ended_hops(&decision, self.extension(&decision), facts))
                         || self.leaves_as_copy(&decision, facts)
@@ -167,6 +170,16 @@ impl Confirming<'_, '_> {
                     Changed::MadeAndGoesOn(handle) => {
                         _ = counted.try_push(handle.index);
                         _ = made.try_push(handle);
+                        let looked = || {
+                            let (hash, way) = (own_hash(change, batch, at)?, Direction::Original);
+                            let found = connections.track_found(handle, way, &as_received, now)?;
+                            Looked::new(hash, as_received, found)
+                        };
+                        if let Some(looked) = looked() {
+                            self.decide_looked(batch, at, looked);
+                            was_decided = true;
+                            continue;
+                        }
                     }
                     Changed::Gone(handle) => counted.retain(|index| *index != handle.index),
                     Changed::DecideAgain => {}
@@ -208,7 +221,7 @@ impl Confirming<'_, '_> {
 
     /// Removes connections whose first packet is dropped.
     fn take_back(&self, made: &[Handle], connections: &Connections) {
-        let mut ended = |ended: &_| self.decider.connection_ended(ended);
+        let mut ended = |ended: &[_]| self.decider.connection_ended(ended);
         for handle in made {
             connections.remove(*handle, self.decider.now(), &mut ended);
         }
@@ -217,6 +230,16 @@ impl Confirming<'_, '_> {
     /// The connections behind the first that a decision was made for.
     fn further(&self, decision: &Decision) -> Further {
         decision.extension().map_or(Further::NONE, |number| self.extensions.get(number).further)
+    }
+
+    /// As [`Self::decide_again`], where it is known what connection tracking says.
+    fn decide_looked(&mut self, batch: &mut Packets, at: usize, looked: Looked) {
+        let (decider, place) = (self.decider, at as u8);
+        match batch.records[at].facts.is(Facts::V6) {
+            true => decider.decide_looked::<_, V6>(place, looked, batch, self.extensions),
+            false => decider.decide_looked::<_, V4>(place, looked, batch, self.extensions),
+        }
+        self.statistics.decided_again.add(1);
     }
 
     fn decide_again(&mut self, batch: &mut Packets, at: usize) {
@@ -230,7 +253,7 @@ impl Confirming<'_, '_> {
 
     /// Does what a decision asks of connections.
     fn change(
-        &mut self,
+        &self,
         change: Option<&Change>,
         (packet, length): (&Seen, u32),
         connections: &Connections,
@@ -244,7 +267,7 @@ impl Confirming<'_, '_> {
             }
             Some(Change::Make { new, destination, source, expected, instead_of, has_more }) => {
                 if let Some(handle) = *instead_of {
-                    let mut ended = |ended: &_| self.decider.connection_ended(ended);
+                    let mut ended = |ended: &[_]| self.decider.connection_ended(ended);
                     connections.remove(handle, now, &mut ended);
                     return Changed::Gone(handle);
                 }
@@ -273,7 +296,7 @@ impl Confirming<'_, '_> {
 
     /// Makes a connection whose destination and source are translated so.
     fn make(
-        &mut self,
+        &self,
         new: &New,
         [destination, source]: [Option<&Arc<NatNew>>; 2],
         (packet, length): (&Seen, u32),
@@ -323,6 +346,19 @@ impl Confirming<'_, '_> {
         }
         Err(NotMade::Dropped(DropReason::NatExhausted))
     }
+}
+
+/// The hash of the tuple of a packet whose connection a change has made, if it was made in the zone of
+/// the packet's VRF, and of the packet as it was received.
+fn own_hash(change: Option<&Change>, batch: &Packets, at: usize) -> Option<u64> {
+    let Some(Change::Make { new, .. }) = change else { return None };
+    let record = &batch.records[at];
+    let key = match record.facts.is(Facts::V6) {
+        true => V6::flow(&batch.v6[at]),
+        false => V4::flow(&record.key),
+    };
+    let is_own = new.zone == key.vrf.0 && connection::tuple(&key) == Some(new.original);
+    new.hash.filter(|_| is_own)
 }
 
 /// What is needed to hold a decision against its connections.

@@ -71,7 +71,7 @@ impl Tables {
     }
 
     /// A connection has ended: what it had of a pool is given back.
-    pub fn connection_ended(&self, ended: &Ended) {
+    pub fn connection_ended(&self, ended: &[Ended]) {
         self.flows.ended(ended);
     }
 

@@ -1,4 +1,4 @@
-//! The hash of the decision cache.
+//! The hash of the decision cache, and of the connection table.
 
 use siphasher::sip::SipHasher13;
 
@@ -19,9 +19,9 @@ pub struct KeyHasher {
 }
 
 impl KeyHasher {
-    /// With the numbers that follow from this one.
-    pub fn new(secret: u64) -> Self {
-        let expand = SipHasher13::new_with_keys(secret, 0x6869_7470_6174_6821);
+    /// With the numbers that follow from these.
+    pub fn new(secret: [u64; 2]) -> Self {
+        let expand = SipHasher13::new_with_keys(secret[0], secret[1]);
         let number = |at: u64| expand.hash(&at.to_le_bytes());
         Self { secrets: core::array::from_fn(|at| number(at as u64)), last: number(101) | 1 }
     }
@@ -54,7 +54,7 @@ mod tests {
     /// Keys that somebody found to fall into one bucket do so under this secret only.
     #[test]
     fn buckets_are_others_under_another_secret() {
-        let (one, other) = (KeyHasher::new(1), KeyHasher::new(2));
+        let (one, other) = (KeyHasher::new([1, 0]), KeyHasher::new([1, 1]));
         let aimed: Vec<[u64; 3]> = (0..4_000_000u64)
             .map(|at| [at, at * 3, 7])
             .filter(|key| one.hash(key) % 4096 == 5)
@@ -69,7 +69,7 @@ mod tests {
     /// Every bit of a key matters, alone and with another.
     #[test]
     fn keys_that_differ_little_differ_in_hash() {
-        let hasher = KeyHasher::new(3);
+        let hasher = KeyHasher::new([3, 9]);
         let key = [0x0a00_0001_0a00_0002, 0x1234_0050_0600_0000, 0];
         for bit in 0..192 {
             let mut near = key;
@@ -86,7 +86,7 @@ mod tests {
     /// Addresses and ports in sequence fill buckets evenly.
     #[test]
     fn sequences_spread() {
-        let hasher = KeyHasher::new(4);
+        let hasher = KeyHasher::new([4, 9]);
         let mut buckets = vec![0u32; 1024];
         for at in 0..65_536u64 {
             buckets[(hasher.hash(&[at << 32 | 0x0a00_0001, at % 7, 0]) & 1023) as usize] += 1;
