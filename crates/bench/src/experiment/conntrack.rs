@@ -2,35 +2,31 @@
 //! are, with the decision cache off, on and left to itself; and what a packet costs that opens a
 //! connection.
 
+mod gateway;
 mod lives;
-
-use std::sync::Arc;
+mod openings;
+mod sender;
 
 use anyhow::ensure;
-use conntrack::{Connections, CtState, Settings};
 use flow::{Associativity, CacheMode, CacheSettings};
 use io::memory::MemoryHandle;
 use packet::{BATCH, Time};
 use path::Worker;
-use pipeline::{
-    Action, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline, Zone,
-};
 use serde_json::json;
-use tables::{Publisher, RouteSpec, Tables};
-use wire::ethernet::{self, EtherType};
-use wire::{Addresses, Protocol, TcpFlags, VrfId, checksum, ipv4};
+use wire::{TcpFlags, ethernet, ipv4};
 
-use self::lives::{Life, Lives};
+use self::gateway::{tables, worker};
+use self::lives::Lives;
+use self::openings::Opened;
+use self::sender::Sender;
 use crate::context::Context;
-use crate::dut::{self, SETTLING, dropped, lookups};
-use crate::frame::{Family, Fields};
+use crate::dut::{SETTLING, dropped, lookups};
 use crate::measure::{Effort, Lookups, Meter, Sample, Series, Stopwatch};
 use crate::plot::{Axis, Chart, Line, Scale};
 use crate::published;
 use crate::row::Row;
 use crate::target::Target;
 use crate::text;
-use crate::topology::{self, IN, OUT, PEER_IN, STATION};
 use crate::traffic::{Spread, Traffic};
 use crate::variant::Mode;
 
@@ -160,6 +156,13 @@ pub(crate) struct Options {
     /// [default: 1000000, quickly 100000]
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=4_000_000))]
     opened: Option<u32>,
+    /// What is measured of connections that begin, and that begin and end
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "firewall,nat,firewall-each,nat-each,tcp,udp"
+    )]
+    openings: Vec<Opened>,
 }
 
 /// The rows of each number of connections are measured against each other.
@@ -223,26 +226,18 @@ pub(crate) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Ro
     }
     let opened = options.opened.unwrap_or(if context.quick { 100_000 } else { 1_000_000 });
     if opened > 0 {
-        let mut series: Vec<Box<dyn Series>> = vec![
-            Box::new(Opening::new(Flows::Firewall, opened)?),
-            Box::new(Opening::new(Flows::Nat, opened)?),
-            Box::new(Opening::new(Flows::Firewall, opened)?.decide_each()),
-            Box::new(Opening::new(Flows::Nat, opened)?.decide_each()),
-        ];
-        let lives = [Life::Tcp, Life::Request];
-        for life in lives {
-            series.push(Box::new(Lives::alone(life, opened)?));
+        let mut series: Vec<Box<dyn Series>> = Vec::new();
+        for kind in &options.openings {
+            series.push(kind.series(opened)?);
         }
         let costs = context.measure("conntrack, opening", &mut series)?;
-        let kinds = [("firewall", 1), ("nat", 1), ("firewall", 1), ("nat", 1)].into_iter();
-        let kinds = kinds.chain(lives.map(|life| ("firewall", life.packets().len())));
-        rows.extend(series.iter().zip(kinds).zip(costs).map(
-            |((series, (flows, packets)), cost)| {
+        rows.extend(series.iter().zip(&options.openings).zip(costs).map(
+            |((series, kind), cost)| {
                 let parameters = json!({
-                    "flows": flows,
+                    "flows": kind.flows().name(),
                     "cache": "auto",
                     "opened": opened,
-                    "packets": packets,
+                    "packets": kind.packets(),
                     "frame_bytes": FRAME,
                 });
                 Row::new("conntrack", series.name(), parameters, Some(FRAME), cost)
@@ -458,11 +453,13 @@ pub(crate) fn targets(rows: &[&Row]) -> Vec<Target> {
         }
     }
     // A packet that opens a connection, and whole connections, of 2.0 GHz as above.
-    let wanted = [("opening, firewall", 900.0), ("opening, nat", 900.0)].into_iter();
-    let lives = [(Life::Tcp, 3500.0), (Life::Request, 1200.0)];
-    let lives = lives.map(|(life, wanted)| (format!("{}, firewall", life.name()), wanted));
-    let wanted = wanted.map(|(name, wanted)| (name.to_owned(), wanted)).chain(lives);
-    for (name, wanted) in wanted {
+    for (kind, wanted) in [
+        (Opened::Firewall, 900.0),
+        (Opened::Nat, 900.0),
+        (Opened::Tcp, 3500.0),
+        (Opened::Udp, 1200.0),
+    ] {
+        let name = kind.name();
         let row = rows.iter().find(|row| row.series == name);
         let cost = row.and_then(|row| Some(row.number("packets")? * row.cost.ns_per_packet * 2.0));
         targets.extend(cost.map(|cost| Target::at_most(format!("{name}, in all"), cost, wanted)));
@@ -482,173 +479,6 @@ fn numbers(rows: &[&Row]) -> Vec<f64> {
     numbers.sort_by(f64::total_cmp);
     numbers.dedup();
     numbers
-}
-
-/// A gateway's tables with these flows, and a connection table of this size.
-fn tables(flows: Flows, connections: u32) -> anyhow::Result<Tables> {
-    let mut tables = topology::tables(1)?;
-    tables.set_neighbour(IN, PEER_IN.into(), STATION)?;
-    let back = RouteSpec::Via { port: IN, address: PEER_IN.into() };
-    tables.set_route(VrfId::MAIN, "10.128.0.0/9".parse()?, back)?;
-    if flows == Flows::Plain {
-        return Ok(tables);
-    }
-    let settings = Settings { connections, ipv6_connections: 1, ..Settings::default() };
-    tables.set_connections(Arc::new(Connections::new(&settings, [3, 5], START)?));
-    let mut pipeline = Pipeline::new();
-    for flow in list(flows) {
-        pipeline.apply(Change::Add { flow, check_overlap: false }, Owner::User)?;
-    }
-    tables.set_pipeline(pipeline, START)?;
-    Ok(tables)
-}
-
-fn list(flows: Flows) -> Vec<Flow> {
-    let (new, est) = (CtState::NEW | CtState::TRK, CtState::EST | CtState::TRK);
-    let flow = |table, priority, conditions: &[(Field, u8)], actions: Vec<Action>| {
-        let mut matches = Match::ANY;
-        for &(field, value) in conditions {
-            let mask = if field == Field::InPort { 0xffff } else { u128::from(value) };
-            let mask =
-                if value == 0 && field == Field::CtState { CtState::TRK.0.into() } else { mask };
-            matches.set(field, value.into(), mask);
-        }
-        let (vrf, cookie, idle_timeout, hard_timeout) = (VrfId::MAIN, 0, 0, 0);
-        Flow { vrf, table, priority, matches, actions, cookie, idle_timeout, hard_timeout }
-    };
-    let ct = |commit, table, nat| {
-        let (force, zone, exec, alg) = (false, Zone::Vrf, Vec::new(), None);
-        Action::Ct(Box::new(Ct { commit, force, zone, table, nat, exec, alg, limit: None }))
-    };
-    let (first, last) = if flows == Flows::Tables { (6, 7) } else { (0, 1) };
-    let nat = flows == Flows::Nat;
-    let translate = nat.then(NatSpec::default);
-    let new_nat = nat.then(|| NatSpec {
-        new: Some(Arc::new(NatNew {
-            end: NatEnd::Source,
-            addresses: "203.0.113.0-203.0.113.127".parse().ok(),
-            ports: None,
-            choice: None,
-            persistent: false,
-            endpoint_independent: false,
-            blocks: None,
-        })),
-        twice: false,
-    });
-    let to = |port| match flows {
-        Flows::Routed | Flows::Nat => Action::Normal,
-        _ => Action::Output(port),
-    };
-    let port = |id: wire::PortId| (Field::InPort, id.0 as u8);
-    let state = |state: CtState| (Field::CtState, state.0);
-    let mut list = vec![
-        flow(first, 100, &[state(CtState(0))], vec![ct(false, Some(last), translate)]),
-        flow(last, 10, &[state(new), port(IN)], vec![ct(true, None, new_nat), to(OUT)]),
-        flow(last, 10, &[state(new), port(OUT)], Vec::new()),
-        flow(last, 10, &[state(est), port(IN)], vec![to(OUT)]),
-        flow(last, 10, &[state(est), port(OUT)], vec![to(IN)]),
-    ];
-    list.extend((0..first).map(|table| flow(table, 1, &[], vec![Action::GotoTable(table + 1)])));
-    list
-}
-
-/// A connection, as who sends its packets knows it.
-#[derive(Clone, Copy, Default)]
-struct Ends {
-    /// The next sequence number of each side.
-    next: [u32; 2],
-    /// Where answers go, as the gateway has translated it.
-    answered: ([u8; 4], [u8; 2]),
-}
-
-/// Makes the frames.
-struct Sender {
-    carried: Carried,
-    bytes: [u8; FRAME],
-    ends: Vec<Ends>,
-}
-
-impl Sender {
-    fn new(carried: Carried, connections: u32) -> Self {
-        Self { carried, bytes: [0; FRAME], ends: vec![Ends::default(); connections as usize] }
-    }
-
-    /// The frame of connection `number` that the one or the other side sends. As many connections as
-    /// it was made for are remembered, the latest.
-    fn frame(&mut self, number: u64, is_answer: bool, flags: TcpFlags, data: usize) -> &[u8] {
-        let fields = Fields::of(Family::V4, number);
-        let (std::net::IpAddr::V4(inside), std::net::IpAddr::V4(outside)) =
-            (fields.source, fields.destination)
-        else {
-            return &[];
-        };
-        let place = number.checked_rem(self.ends.len() as u64).unwrap_or(0);
-        let ends = match self.ends.get_mut(place as usize) {
-            Some(ends) => ends,
-            None => &mut Ends::default(),
-        };
-        if flags == TcpFlags::SYN && !is_answer {
-            ends.next = [0; 2];
-        }
-        let (mut source, mut destination) = (inside.octets(), outside.octets());
-        let mut ports = [fields.source_port.to_be_bytes(), fields.destination_port.to_be_bytes()];
-        if is_answer {
-            (source, destination) = (destination, ends.answered.0);
-            ports = [ports[1], ends.answered.1];
-        }
-        let to = topology::mac(if is_answer { OUT } else { IN });
-        let ethernet =
-            ethernet::Header { destination: to, source: STATION, ether_type: EtherType::IPV4 };
-        let (protocol, header) = match self.carried {
-            Carried::Udp => (Protocol::UDP, 8),
-            Carried::Tcp => (Protocol::TCP, wire::tcp::HEADER_LENGTH),
-        };
-        let upper = match self.carried {
-            Carried::Udp => FRAME - ethernet::HEADER_LENGTH - ipv4::HEADER_LENGTH,
-            Carried::Tcp => header + data,
-        };
-        let ip = ipv4::Header {
-            total_length: (ipv4::HEADER_LENGTH + upper) as u16,
-            protocol,
-            source: source.into(),
-            destination: destination.into(),
-            ..ipv4::Header::default()
-        };
-        let (link, rest) = self.bytes.split_at_mut(ethernet::HEADER_LENGTH);
-        link.copy_from_slice(&ethernet.to_bytes());
-        let (front, bytes) = rest.split_at_mut(ipv4::HEADER_LENGTH);
-        front.copy_from_slice(&ip.to_bytes());
-        let bytes = &mut bytes[..upper];
-        bytes.fill(0);
-        bytes[..2].copy_from_slice(&ports[0]);
-        bytes[2..4].copy_from_slice(&ports[1]);
-        let addresses = Addresses::V4 { source: ip.source, destination: ip.destination };
-        match self.carried {
-            Carried::Udp => {
-                bytes[4..6].copy_from_slice(&(upper as u16).to_be_bytes());
-                wire::udp::fill_checksum(&addresses, bytes);
-            }
-            Carried::Tcp => {
-                let (own, other) = (usize::from(is_answer), usize::from(!is_answer));
-                let segment = wire::tcp::Header {
-                    source: u16::from_be_bytes(ports[0]),
-                    destination: u16::from_be_bytes(ports[1]),
-                    sequence: ends.next[own],
-                    acknowledgment: ends.next[other],
-                    header_length: wire::tcp::HEADER_LENGTH as u8,
-                    flags,
-                    window: 60_000,
-                    ..Default::default()
-                };
-                bytes[..header].copy_from_slice(&segment.to_bytes());
-                wire::tcp::fill_checksum(&addresses, bytes);
-                let more = data as u32 + u32::from(flags.0 & 3 != 0);
-                ends.next[own] = ends.next[own].wrapping_add(more);
-            }
-        }
-        debug_assert!(checksum::upper_is_right(&addresses, protocol, bytes));
-        &self.bytes[..ethernet::HEADER_LENGTH + ipv4::HEADER_LENGTH + upper]
-    }
 }
 
 /// A worker between two ports, with packets both ways.
@@ -785,81 +615,10 @@ impl Series for Dut {
     }
 }
 
-/// Packets each of which opens a connection, while as many end as are opened.
-struct Opening {
-    name: String,
-    worker: Worker,
-    ports: [MemoryHandle; 2],
-    sender: Sender,
-    next: u64,
-    alive: u32,
-    step: u64,
-    now: Time,
-}
-
-impl Opening {
-    fn new(flows: Flows, alive: u32) -> anyhow::Result<Self> {
-        let tables = tables(flows, alive + alive / 4 + 1024)?;
-        let (worker, ports) = worker(tables, Cache::Auto.settings(0))?;
-        // Nobody answers, so each connection lives as long as one without an answer does.
-        let lives = 30_000_000_000_u64;
-        let step = lives * BATCH as u64 / u64::from(alive.max(1));
-        let sender = Sender::new(Carried::Udp, 0);
-        let name = format!("opening, {}", flows.name());
-        Ok(Self { name, worker, ports, sender, next: 0, alive, step, now: START })
-    }
-
-    /// The same, where each packet is decided, whatever was decided about others that are alike.
-    fn decide_each(mut self) -> Self {
-        self.worker.decide_each();
-        Self { name: format!("{}, each decided", self.name), ..self }
-    }
-
-    fn round(&mut self, stopwatch: &mut Stopwatch<'_>) -> anyhow::Result<u64> {
-        for _ in 0..BATCH {
-            let frame = self.sender.frame(self.next, false, TcpFlags::SYN, 0);
-            self.next += 1;
-            ensure!(self.ports[0].push(frame), "the port is full");
-        }
-        self.now = Time(self.now.0 + self.step);
-        stopwatch.start();
-        let received = self.worker.poll(self.now);
-        stopwatch.stop();
-        ensure!(received.ok() == Some(BATCH), "not every packet was received");
-        let mut sent = 0;
-        while self.ports[1].pop_with(|_| ()).is_some() {
-            sent += 1;
-        }
-        ensure!(sent == BATCH, "{}: {sent} of {BATCH} sent; {}", self.name, dropped(&self.worker));
-        Ok(BATCH as u64)
-    }
-}
-
-impl Series for Opening {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn warm_up(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<()> {
-        let packets = u64::from(self.alive) + u64::from(self.alive) / 4;
-        let all = Effort { packets, longest: std::time::Duration::MAX, ..effort };
-        meter.run(all, |stopwatch| self.round(stopwatch)).map(drop)
-    }
-
-    fn run(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<Sample> {
-        meter.run(effort, |stopwatch| self.round(stopwatch))
-    }
-}
-
-fn worker(
-    tables: Tables,
-    caches: [CacheSettings; 4],
-) -> anyhow::Result<(Worker, [MemoryHandle; 2])> {
-    dut::worker(0, Publisher::new(tables).shared().reader(), caches)
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum as _;
+
     use super::*;
 
     /// A dut fails if a packet is lost; so a row is a proof.
@@ -872,6 +631,7 @@ mod tests {
             cache: vec![Cache::Off, Cache::Published, Cache::On, Cache::Auto],
             mixed: true,
             opened: Some(1000),
+            openings: Opened::value_variants().to_vec(),
         };
         let rows = run(&Context::tiny(), &options).unwrap();
         assert_eq!(rows.len(), 2 * (1 + 4 * 2 * 4) + 3 + 6);

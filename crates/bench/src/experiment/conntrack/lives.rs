@@ -7,7 +7,9 @@ use packet::{BATCH, Time};
 use path::Worker;
 use wire::{TcpFlags, ethernet, ipv4};
 
-use super::{Cache, Carried, DATA, Flows, START, Sender, tables, worker};
+use super::gateway::{tables, worker};
+use super::sender::Sender;
+use super::{Cache, Carried, DATA, Flows, START};
 use crate::dut::{dropped, lookups};
 use crate::measure::{Effort, Lookups, Meter, Sample, Series, Stopwatch};
 use crate::traffic::{Spread, Traffic};
