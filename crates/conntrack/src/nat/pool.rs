@@ -258,6 +258,22 @@ impl Pool {
         result
     }
 
+    /// Asks for the memory that [`Pool::lend`] will write to, and returns what the packet will look like if
+    /// its port is free. `None` where that is not known without looking.
+    pub fn foresee(&self, tuple: &Tuple) -> Option<Tuple> {
+        let settings = &self.settings;
+        if self.has_blocks() || settings.endpoint_independent || !has_ports(tuple) {
+            return None;
+        }
+        let (address, range, _) = self.choice(tuple).ok()?;
+        if !self.may_keep(tuple, &range) {
+            return None;
+        }
+        let map = self.map(kind(tuple.protocol), address, self.group(tuple));
+        self.ports.get(map)?.prefetch(tuple.source);
+        tuple.with_source(self.address(address)?, tuple.source)
+    }
+
     /// As [`Pool::lend`], at this address alone: what belongs to another connection leaves by the
     /// address of that.
     ///

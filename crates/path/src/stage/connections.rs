@@ -25,7 +25,7 @@ use crate::cache::{Cache, key};
 use crate::connection::{self, Change};
 use crate::decide::{Decider, Looked};
 use crate::decision::{Decision, Verdict};
-use crate::extension::{Copied, Extension, Extensions, Further, MOST_CONNECTIONS, Rewrite};
+use crate::extension::{Asked, Copied, Extension, Extensions, Further, MOST_CONNECTIONS, Rewrite};
 use crate::outputs::Objects;
 use crate::stage::helper::{self, Helped};
 use crate::statistics::WorkerStatistics;
@@ -49,8 +49,11 @@ pub(crate) fn confirm(
     confirming: &mut Confirming<'_, '_>,
 ) {
     let count = batch.len();
-    for record in &batch.records[..count] {
+    for (record, asked) in batch.records[..count].iter().zip(&confirming.extensions.asked[..]) {
         connections.prefetch(record.decision.reference());
+        if record.decision.is_passing() {
+            foresee(asked, confirming.decider, connections);
+        }
     }
     let mut at = 0;
     while at < count {
@@ -59,6 +62,18 @@ pub(crate) fn confirm(
             confirming.confirm(batch, at, connections);
             at += 1;
         }
+    }
+}
+
+/// Asks for the memory in which the source of a new connection will be translated.
+#[inline(never)]
+fn foresee(asked: &Asked, decider: Decider<'_>, connections: &Connections) {
+    if let Some(Change::Make { new, source: Some(source), destination: None, .. }) = &asked.change
+        && let Some((_, pool)) = decider.nat_pool(source)
+        && let Some(translated) = pool.pool.foresee(&new.original)
+    {
+        let hash = connections.hash_of(new.zone, &translated.reversed());
+        connections.prefetch_hash(hash);
     }
 }
 
