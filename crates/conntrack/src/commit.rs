@@ -107,15 +107,19 @@ impl Connections {
         };
         let result = (0..4).find_map(|_| {
             let locked = self.buckets.lock(hashes);
+            let taken = |at: usize| self.find_any(hashes[at], new.zone, [original, reply][at]);
+            // Who has come since has raised the stamp under this lock.
+            let is_vacant = new.vacant.is_some_and(|stamp| stamp == self.stamp(hash));
+            let found = match is_vacant {
+                true => None,
+                false => taken(0).map(|(other, way)| (other, way, true)),
+            };
             // The reply's is looked for as well if it is the original reversed: it may be the original
             // of a connection that is translated.
-            let taken = |at: usize| self.find_any(hashes[at], new.zone, [original, reply][at]);
-            let found = match is_paired || self.may_be_there(hash) {
+            let found = found.or_else(|| match is_paired || !is_vacant {
+                true => taken(1).map(|(other, way)| (other, way, false)),
                 false => None,
-                true => taken(0)
-                    .map(|(other, way)| (other, way, true))
-                    .or_else(|| taken(1).map(|(other, way)| (other, way, false))),
-            };
+            });
             let Some((other, direction, is_original)) = found else {
                 let first = (state, flags, own);
                 return Some(self.insert(index, new, (hashes, is_paired), first, length, now));
@@ -160,9 +164,13 @@ impl Connections {
         let entry = &self.entries[index as usize];
         // Packets of the original direction become this, and those of the reply direction that.
         let before = [&new.original, &new.reply];
+        let translated;
         let become_of = match is_paired {
-            true => [new.reply.reversed(), new.original.reversed()],
-            false => [new.original, new.reply],
+            true => {
+                translated = [new.reply.reversed(), new.original.reversed()];
+                translated.each_ref()
+            }
+            false => before,
         };
         if is_paired {
             flags = flags.with(Flags::PAIRED);
@@ -195,7 +203,7 @@ impl Connections {
             store(word::WINDOW, side.window);
             store(word::ADDRESSES, become_of[at].address_words()[0]);
             let deltas = match is_paired {
-                true => crate::rewrite::deltas(before[at], &become_of[at]),
+                true => crate::rewrite::deltas(before[at], become_of[at]),
                 false => 0,
             };
             store(word::PORTS, become_of[at].port_word() | deltas);

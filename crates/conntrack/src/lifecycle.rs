@@ -118,6 +118,7 @@ impl Connections {
                 }
                 self.places.give_all(pool, &given);
                 if !gone.is_empty() {
+                    self.count_ended(Reason::Expired, gone.len() as u64);
                     ended(&gone);
                 }
                 done += looked;
@@ -255,8 +256,13 @@ impl Connections {
             return false;
         };
         self.places.give(index);
+        self.count_ended(reason, 1);
         ended(&[end]);
         true
+    }
+
+    fn count_ended(&self, reason: Reason, count: u64) {
+        self.counters.ended[reason as usize].fetch_add(count, Ordering::Relaxed);
     }
 
     /// Takes a connection out of the table. Its place is the caller's then, to be given back.
@@ -306,7 +312,6 @@ impl Connections {
         }
         self.expectations.forget(index);
         self.helpers.forget(index);
-        self.counters.ended[reason as usize].fetch_add(1, Ordering::Relaxed);
         TakenOut::Yes(Ended { reason, original, binding: cold(cold::BINDING) })
     }
 

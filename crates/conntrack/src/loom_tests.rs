@@ -49,6 +49,25 @@ fn loom_two_open_the_same() {
     });
 }
 
+/// The same, of packets that were tracked while there was no connection.
+#[test]
+fn loom_two_open_what_was_vacant() {
+    model(|| {
+        let table = table(2);
+        let open = |table: &Connections, tuple: Tuple| {
+            let tracked = table.track(0, &tuple, &Packet::Datagram, NOW);
+            let new = New { vacant: tracked.vacant, ..New::plain(0, tuple) };
+            table.commit(&new, &Packet::Datagram, 60, NOW, &mut |_| {}).is_ok()
+        };
+        let other = Arc::clone(&table);
+        let thread = thread::spawn(move || open(&other, tuple(5).reversed()));
+        let here = open(&table, tuple(5));
+        let there = thread.join().unwrap();
+        assert!(here ^ there);
+        assert_eq!(table.counts().connections, 1);
+    });
+}
+
 /// A place is freed and taken for another connection while somebody looks the first one up: what is
 /// found is one of them whole, or nothing.
 #[test]

@@ -7,7 +7,7 @@ use packet::{KeyHasher, Time};
 use thiserror::Error;
 
 use crate::buckets::Buckets;
-use crate::ct_state::{CtState, Direction, Handle, Reference};
+use crate::ct_state::{CtState, Direction, Handle, Reference, Stamp};
 use crate::entry::{Control, Entry, Line, Side, word};
 use crate::evictable::Evictable;
 use crate::expectation::{Expectation, ExpectationChange, Expectations, NotExpected};
@@ -101,6 +101,8 @@ pub struct Tracked {
     pub keep: bool,
     /// What has announced the connection that the packet may open. Few are.
     pub expected: Option<Box<Expectation>>,
+    /// If no entry has the hash of the tuple, for either of its directions, be it alive or dead.
+    pub vacant: Option<Stamp>,
 }
 
 /// What a decision may depend on of a connection without a helper, beside its state.
@@ -151,6 +153,8 @@ pub struct New {
     pub binding: u64,
     /// [`Connections::hash_of`] the packet's tuple, if it is known.
     pub hash: Option<u64>,
+    /// [`Tracked::vacant`] of the packet, if it was tracked: it is not looked for again while that holds.
+    pub vacant: Option<Stamp>,
 }
 
 impl New {
@@ -170,6 +174,7 @@ impl New {
             master: None,
             binding: 0,
             hash: None,
+            vacant: None,
         }
     }
 }

@@ -44,9 +44,18 @@ impl Connections {
     ) -> Tracked {
         // Before the lookup: a connection that comes afterwards makes the stamp another one.
         let stamp = self.stamp(hash);
-        let Some((handle, direction)) = self.find(hash, zone, tuple, now) else {
-            return self.untracked(zone, tuple, packet, Some(stamp), now);
+        let mut is_vacant = true;
+        let found = self.buckets.find(hash, |slot| {
+            is_vacant = false;
+            self.find_at(slot, zone, tuple)
+        });
+        let Some((handle, direction)) = found else {
+            let tracked = self.untracked(zone, tuple, packet, Some(stamp), now);
+            return Tracked { vacant: is_vacant.then_some(stamp), ..tracked };
         };
+        if self.is_over(handle, direction, now) {
+            return self.untracked(zone, tuple, packet, Some(stamp), now);
+        }
         self.track_found(handle, direction, packet, now)
             .unwrap_or_else(|| self.untracked(zone, tuple, packet, None, now))
     }
@@ -75,7 +84,8 @@ impl Connections {
         };
         let reference = Reference::new(Named::Connection(handle, direction, ct_state));
         let connection = Some((handle, direction));
-        Some(Tracked { ct_state, connection, reference, keep: true, expected: None })
+        let (expected, vacant) = (None, None);
+        Some(Tracked { ct_state, connection, reference, keep: true, expected, vacant })
     }
 
     /// What is said of a packet that belongs to no connection, or opens one anew. Without a stamp
@@ -107,7 +117,7 @@ impl Connections {
             }
             _ => (false, Reference::NONE),
         };
-        Tracked { ct_state, connection: None, reference, keep, expected }
+        Tracked { ct_state, connection: None, reference, keep, expected, vacant: None }
     }
 
     /// The connection of a tuple, and the direction, if it lives.
@@ -118,14 +128,14 @@ impl Connections {
     #[inline]
     fn find(&self, hash: u64, zone: u16, tuple: &Tuple, now: Time) -> Option<(Handle, Direction)> {
         let (handle, direction) = self.find_any(hash, zone, tuple)?;
-        let (control, own, peer) = Self::view(&self.entries[handle.index as usize], direction);
-        (!self.is_dead(control, &own, &peer, tick(now))).then_some((handle, direction))
+        (!self.is_over(handle, direction, now)).then_some((handle, direction))
     }
 
-    /// Whether a connection may have a tuple of this hash, dead or alive. The shard is locked.
-    #[inline]
-    pub(crate) fn may_be_there(&self, hash: u64) -> bool {
-        self.buckets.find(hash, Some).is_some()
+    /// Whether the deadline of a connection that was found has come.
+    #[inline(always)]
+    fn is_over(&self, handle: Handle, direction: Direction, now: Time) -> bool {
+        let (control, own, peer) = Self::view(&self.entries[handle.index as usize], direction);
+        self.is_dead(control, &own, &peer, tick(now))
     }
 
     /// As [`Connections::find`], also if the connection is dead and was not taken out yet.
@@ -297,7 +307,8 @@ impl Connections {
     }
 
     /// What stands for "no connection has a tuple with this hash".
-    fn stamp(&self, hash: u64) -> Stamp {
+    #[inline]
+    pub(crate) fn stamp(&self, hash: u64) -> Stamp {
         let place = hash as usize % STAMPS;
         let number = self.stamps[place].load(Ordering::Acquire);
         let of_all = self.stamp_of_all.load(Ordering::Acquire);

@@ -4,7 +4,7 @@
 use core::cell::RefCell;
 
 use arrayvec::ArrayVec;
-use conntrack::{CtState, Direction, Handle, Reference};
+use conntrack::{CtState, Direction, Handle, Reference, Stamp};
 use packet::{DropReason, LinkKind, Time};
 use pipeline::{CtFields, End, Exit, Fields, MOST_ENDS, NatSpec, Outcome, To, Track};
 use tables::{Direction as PolicyDirection, FlowId, RouteKind, Scope, Side, Tables, Vrf};
@@ -55,6 +55,7 @@ pub(crate) struct Looked {
     pub(super) connection: Option<(Handle, Direction)>,
     pub(super) reference: Reference,
     pub(super) keep: bool,
+    pub(super) vacant: Option<Stamp>,
 }
 
 impl Looked {
@@ -64,15 +65,16 @@ impl Looked {
         packet: conntrack::Packet,
         tracked: conntrack::Tracked,
     ) -> Option<Self> {
-        let conntrack::Tracked { ct_state, connection, reference, keep, expected } = tracked;
-        let it = Self { hash, packet, ct_state, connection, reference, keep };
+        let conntrack::Tracked { ct_state, connection, reference, keep, expected, vacant } =
+            tracked;
+        let it = Self { hash, packet, ct_state, connection, reference, keep, vacant };
         expected.is_none().then_some(it)
     }
 
     /// As connection tracking has said it. Nothing has announced the packet.
     pub(super) fn found(&self) -> conntrack::Tracked {
-        let Self { ct_state, connection, reference, keep, .. } = *self;
-        conntrack::Tracked { ct_state, connection, reference, keep, expected: None }
+        let Self { ct_state, connection, reference, keep, vacant, .. } = *self;
+        conntrack::Tracked { ct_state, connection, reference, keep, expected: None, vacant }
     }
 }
 

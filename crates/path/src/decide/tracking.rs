@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use conntrack::{CtState, Direction, Expectation, Handle, New, Reference, Segment};
+use conntrack::{CtState, Direction, Expectation, Handle, New, Reference, Segment, Stamp};
 use packet::Time;
 use pipeline::{Commit, CtFields, Exit, Fields, MOST_COMMITS, NatEnd, NatNew, NatSpec, Track};
 use tables::{Tables, Vrf};
@@ -118,6 +118,7 @@ fn make(wanted: &Wanted<'_>, tracked: &Tracked, instead_of: Option<Handle>) -> O
         helper: wanted.helper,
         class: wanted.class,
         hash: tracked.hash,
+        vacant: tracked.vacant,
         master: tracked.expected.as_ref().map(|expected| expected.master.index),
         ..New::plain(wanted.zone, original)
     };
@@ -136,6 +137,7 @@ pub(super) struct Tracked {
     pub(super) label: u128,
     pub(super) helper: u16,
     pub(super) hash: Option<u64>,
+    pub(super) vacant: Option<Stamp>,
     /// What the packet was like when it was tracked.
     pub(super) at: FlowKey,
     /// The packet's own, if it may open the connection.
@@ -164,6 +166,7 @@ impl Tracked {
             label: 0,
             helper: 0,
             hash: None,
+            vacant: None,
             at,
             own: None,
             original: None,
@@ -386,6 +389,7 @@ impl<T> Tracking<'_, '_, T> {
         let mut tracked = Tracked {
             own: Some(tuple),
             hash: Some(hash),
+            vacant: found.vacant,
             state: found.ct_state,
             connection: found.connection,
             reference: found.reference,

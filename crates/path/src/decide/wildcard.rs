@@ -125,6 +125,7 @@ impl Alike {
             connection: None,
             reference: Reference::NONE,
             keep: false,
+            vacant: None,
         };
         Self {
             key: [0; KEY],
@@ -236,8 +237,9 @@ impl Alike {
             asked.change = change.cloned();
             return;
         };
-        let (original, hash) = (self.tuple, Some(self.looked.hash));
-        let wanted = New { original, reply: original.reversed(), hash, ..*new };
+        let (original, reply) = (self.tuple, self.tuple.reversed());
+        let (hash, vacant) = (Some(self.looked.hash), self.looked.vacant);
+        let wanted = New { original, reply, hash, vacant, ..*new };
         let is_same = |one: &Option<Arc<NatNew>>, other: &Option<Arc<NatNew>>| match (one, other) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (one, other) => one.is_none() && other.is_none(),
