@@ -214,6 +214,7 @@ impl Connections {
     }
 
     /// The first state of a connection that a packet opens.
+    #[inline]
     pub(crate) fn open(
         &self,
         tuple: &Tuple,

@@ -312,6 +312,8 @@ pub(crate) struct Asked {
     pub(crate) change: Option<Change>,
     /// What the trackers look at in the packet, if that is known.
     pub(crate) packet: Option<conntrack::Packet>,
+    /// Of the packets that are alike, whose entry the change is of; 0 if it is of none.
+    pub(crate) of: u64,
 }
 
 /// Packets that the flows of an extension have not counted yet.
@@ -350,7 +352,7 @@ impl Extensions {
             counted: Vec::with_capacity(MOST + MOST_PASSING),
             copies: Vec::new(),
             of_copy: Extension::NONE,
-            asked: Box::new([const { Asked { change: None, packet: None } }; BATCH]),
+            asked: Box::new([const { Asked { change: None, packet: None, of: 0 } }; BATCH]),
             latest: [0; LATEST],
             seen: vec![false; MOST].into(),
             sweep: Sweep::Rests { until: Time(0) },

@@ -244,7 +244,7 @@ pub(super) fn number(
 ) {
     if decision.is_passing() {
         let packet = beside.seen.and_then(|seen| Some(seen.looked?.packet));
-        extensions.asked[usize::from(at)] = Asked { change: beside.change.take(), packet };
+        extensions.asked[usize::from(at)] = Asked { change: beside.change.take(), packet, of: 0 };
     }
     if decision.is_extended() {
         // What only counts is one for all packets of these flows, so that they stay a run.

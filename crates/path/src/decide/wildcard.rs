@@ -14,7 +14,6 @@
 //! assertions decide all the same, and compare.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 
 use conntrack::{CtState, Direction, New, Plain, Reference, Tuple};
 use flow::{CacheMode, CacheSettings};
@@ -39,13 +38,18 @@ use crate::extension::{Asked, Extension, Extensions};
 /// Entries that there may be: one in each place.
 const PLACES: usize = 4096;
 
-/// Words of an entry's key.
-const KEY: usize = WAYS + 2;
-/// Where the words are that say what was said of the connection, behind those of a flow; those of the
-/// addresses and ports that this makes of the packet; and those of the ways that it may go before and then.
+/// Words of an entry's key: behind those of a flow, what was said of the connection, and the way that the
+/// packet may go.
 const STATE: usize = key::V6;
-const TRANSLATED: usize = STATE + 3;
-const WAYS: usize = TRANSLATED + 5;
+const WAY: usize = STATE + 1;
+const SHORT: usize = WAY + 1;
+/// Words behind these, of a connection that has them: its label, the addresses and ports that it makes of
+/// the packet, and the way that this may go then. A bit of the state says whether there are any.
+const LABEL: usize = SHORT;
+const TRANSLATED: usize = LABEL + 2;
+const WAY_THEN: usize = TRANSLATED + 5;
+const KEY: usize = WAY_THEN + 1;
+const IS_LONG: u64 = 1 << 12;
 
 /// A worker's entries.
 pub(crate) struct Wildcards {
@@ -56,11 +60,15 @@ pub(crate) struct Wildcards {
     missing: Box<[u16]>,
     /// By place; empty until there is one.
     entries: Vec<Option<Entry>>,
+    /// How many were made.
+    made: u64,
     /// Decisions taken from entries that were not told yet.
     taken: u64,
 }
 
 struct Entry {
+    /// No other entry has had it.
+    id: u64,
     key: [u64; KEY],
     /// Of the tables, and of the numbers of extensions.
     validity: (u64, u64),
@@ -78,6 +86,7 @@ impl Wildcards {
             hasher: KeyHasher::new([secret, 0]),
             missing: vec![0; PLACES].into(),
             entries: Vec::new(),
+            made: 0,
             taken: 0,
         }
     }
@@ -187,9 +196,9 @@ impl Alike {
             }
         };
         let key = &mut self.key;
-        *key = [0; KEY];
         let way = way(reads, vrf, tables, tuple.addresses.destination());
-        key[WAYS] = way;
+        key[..STATE].fill(0);
+        key[WAY] = way;
         let [a, b, c, d, ports] = masked(&tuple, reads, way);
         match WORDS {
             key::V6 => key[..4].copy_from_slice(&[a, b, c, d]),
@@ -197,19 +206,27 @@ impl Alike {
         }
         key[WORDS - 2] = class & 0xffff_ffff | ports << 32;
         key[WORDS - 1] = origin;
+        let is_long = plain.translated.is_some() || plain.label != [0; 2];
         key[STATE] = u64::from(ct_state.0)
             | u64::from(keep) << 8
             | u64::from(connection.is_some()) << 9
             | u64::from(plain.translated.is_some()) << 10
             | u64::from(is_reply) << 11
+            | if is_long { IS_LONG } else { 0 }
             | u64::from(plain.mark) << 32;
-        [key[STATE + 1], key[STATE + 2]] = plain.label;
-        if let Some(tuple) = plain.translated {
-            let way = self::way(reads, vrf, tables, tuple.addresses.destination());
-            key[WAYS + 1] = way;
-            key[TRANSLATED..WAYS].copy_from_slice(&masked(&tuple, reads, way));
+        if is_long {
+            key[LABEL..].fill(0);
+            [key[LABEL], key[LABEL + 1]] = plain.label;
+            if let Some(tuple) = plain.translated {
+                let way = self::way(reads, vrf, tables, tuple.addresses.destination());
+                key[WAY_THEN] = way;
+                key[TRANSLATED..WAY_THEN].copy_from_slice(&masked(&tuple, reads, way));
+            }
         }
-        self.hash = wildcards.hasher.hash(key);
+        self.hash = match (is_long, key.first_chunk::<SHORT>()) {
+            (false, Some(short)) => wildcards.hasher.hash(short),
+            _ => wildcards.hasher.hash(key),
+        };
         (self.vrf, self.is_judged) = (vrf.id, is_judged);
         (self.tuple, self.plain) = (tuple, plain);
         Some(())
@@ -217,6 +234,14 @@ impl Alike {
 
     fn place(&self) -> usize {
         self.hash as usize % PLACES
+    }
+
+    /// Whether an entry is its own.
+    #[inline(always)]
+    fn is_of(&self, entry: &Entry, validity: (u64, u64)) -> bool {
+        entry.validity == validity
+            && entry.key[..SHORT] == self.key[..SHORT]
+            && (self.key[STATE] & IS_LONG == 0 || entry.key[SHORT..] == self.key[SHORT..])
     }
 
     /// Whether its connection is still as it was: it may have ended, or have changed before that could be
@@ -228,42 +253,36 @@ impl Alike {
         })
     }
 
-    /// What an entry's packets ask of connections, as this one does. Written over what is there already,
-    /// which mostly differs in the packet alone.
+    /// What an entry's packets ask of connections, as this one does. Where the last packet in its place was
+    /// of the same entry, what they have in common is there already.
     #[inline(always)]
-    fn ask(&self, change: Option<&Change>, asked: &mut Asked) {
+    fn ask(&self, entry: &Entry, asked: &mut Asked) {
         asked.packet = Some(self.looked.packet);
+        let is_same = core::mem::replace(&mut asked.of, entry.id) == entry.id;
+        let Some(Change::Make { new, .. }) = asked.change.as_mut().filter(|_| is_same) else {
+            return self.ask_all(entry.change.as_ref(), asked);
+        };
+        new.original = self.tuple;
+        new.reply = self.tuple.reversed();
+        (new.hash, new.vacant) = (Some(self.looked.hash), self.looked.vacant);
+    }
+
+    #[inline(never)]
+    fn ask_all(&self, change: Option<&Change>, asked: &mut Asked) {
         let Some(Change::Make { new, destination, source, .. }) = change else {
             asked.change = change.cloned();
             return;
         };
         let (original, reply) = (self.tuple, self.tuple.reversed());
         let (hash, vacant) = (Some(self.looked.hash), self.looked.vacant);
-        let wanted = New { original, reply, hash, vacant, ..*new };
-        let is_same = |one: &Option<Arc<NatNew>>, other: &Option<Arc<NatNew>>| match (one, other) {
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            (one, other) => one.is_none() && other.is_none(),
-        };
-        match &mut asked.change {
-            Some(Change::Make {
-                new,
-                destination: to,
-                source: from,
-                expected: None,
-                instead_of: None,
-                has_more: false,
-            }) if is_same(to, destination) && is_same(from, source) => *new = wanted,
-            other => {
-                *other = Some(Change::Make {
-                    new: wanted,
-                    destination: destination.clone(),
-                    source: source.clone(),
-                    expected: None,
-                    instead_of: None,
-                    has_more: false,
-                });
-            }
-        }
+        asked.change = Some(Change::Make {
+            new: New { original, reply, hash, vacant, ..*new },
+            destination: destination.clone(),
+            source: source.clone(),
+            expected: None,
+            instead_of: None,
+            has_more: false,
+        });
     }
 }
 
@@ -338,13 +357,13 @@ pub(super) fn decide_by_entry(
     let Extensions { wildcards, asked, .. } = extensions;
     let entry = wildcards.entries.get(alike.place()).and_then(Option::as_ref);
     let validity = (tables.generation(), extensions.times_freed);
-    let is_it = |entry: &&Entry| entry.validity == validity && entry.key == alike.key;
-    let Some(entry) = entry.filter(is_it).filter(|entry| entry.decision != Decision::NONE) else {
+    let Some(entry) = entry.filter(|entry| alike.is_of(entry, validity)) else { return false };
+    if entry.decision == Decision::NONE {
         return false;
-    };
+    }
     *decision = entry.decision.of_connection(alike.looked.reference);
     if decision.is_passing() {
-        alike.ask(entry.change.as_ref(), &mut asked[usize::from(at)]);
+        alike.ask(entry, &mut asked[usize::from(at)]);
     }
     wildcards.taken += 1;
     if let Some(number) = decision.extension() {
@@ -372,8 +391,7 @@ pub(super) fn decide_anew(
     let entry = wildcards.entries.get(place).and_then(Option::as_ref);
     beside.seen = beside.seen.map(|seen| Seen { looked: Some(alike.looked), ..seen });
     // Nobody tries again.
-    let is_not_for_all =
-        entry.is_some_and(|entry| entry.validity == validity && entry.key == alike.key);
+    let is_not_for_all = entry.is_some_and(|entry| alike.is_of(entry, validity));
     let tag = (alike.hash >> 48) as u16 | 1;
     let is_wanted =
         !is_not_for_all && core::mem::replace(&mut wildcards.missing[place], tag) == tag;
@@ -397,7 +415,7 @@ fn make(
     beside: &mut Beside<'_>,
     extensions: &mut Extensions,
 ) {
-    let is_routed = alike.key[WAYS] != UNASKED || alike.is_judged;
+    let is_routed = alike.key[WAY] != UNASKED || alike.is_judged;
     let mut watch = Watch { vrf: alike.vrf, is_routed, is_for_all: true };
     decide_by(key, tables, &LookedUp::NOTHING, &mut watch, decision, beside);
     let is_for_all = watch.is_for_all
@@ -417,11 +435,13 @@ fn make(
         true => decision.of_connection(Reference::NONE),
         false => Decision::NONE,
     };
-    let entries = &mut extensions.wildcards.entries;
+    let Wildcards { entries, made, .. } = &mut extensions.wildcards;
     if entries.is_empty() {
         entries.resize_with(PLACES, || None);
     }
-    entries[alike.place()] = Some(Entry { key: alike.key, validity, decision: decided, change });
+    *made += 1;
+    let (id, key) = (*made, alike.key);
+    entries[alike.place()] = Some(Entry { id, key, validity, decision: decided, change });
 }
 
 /// Whether the packets of all sources ask for the same.
