@@ -116,8 +116,8 @@ impl Connections {
                         gone.push(end);
                     }
                 }
-                self.places.give_all(pool, &given);
                 if !gone.is_empty() {
+                    self.places.give_all(pool, &given);
                     self.count_ended(Reason::Expired, gone.len() as u64);
                     ended(&gone);
                 }

@@ -178,9 +178,6 @@ impl Places {
 
     /// The same of several places of one pool.
     pub(crate) fn give_all(&self, pool: u32, indices: &[u32]) {
-        if indices.is_empty() {
-            return;
-        }
         let count = self.pools();
         let shared = &self.pools[(pool & (count - 1)) as usize];
         let mut pool = lock(&shared.pool);
