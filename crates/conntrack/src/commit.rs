@@ -7,6 +7,7 @@ use crate::connection::{Ended, Reason};
 use crate::ct_state::Handle;
 use crate::entry::{Control, Flags, Outcome, Side, cold, word};
 use crate::packet::Packet;
+use crate::rewrite;
 use crate::sync::Ordering;
 use crate::table::{Connections, New, Refused, STAMPS};
 use crate::timeout::{State, tick};
@@ -110,6 +111,7 @@ impl Connections {
             let taken = |at: usize| self.find_any(hashes[at], new.zone, [original, reply][at]);
             // Who has come since has raised the stamp under this lock.
             let is_vacant = new.vacant.is_some_and(|stamp| stamp == self.stamp(hash));
+            debug_assert!(!is_vacant || taken(0).is_none());
             let found = match is_vacant {
                 true => None,
                 false => taken(0).map(|(other, way)| (other, way, true)),
@@ -193,6 +195,13 @@ impl Connections {
                 }
             }
         }
+        let deltas = match is_paired {
+            true => {
+                let there = rewrite::deltas(before[0], become_of[0]);
+                [there, rewrite::inverse(there)]
+            }
+            false => [0; 2],
+        };
         let unseen = Side { seen: own.seen & !0xffff_ffff, ..Side::default() };
         for at in 0..2 {
             let store =
@@ -202,11 +211,7 @@ impl Connections {
             store(word::SENT, side.sent);
             store(word::WINDOW, side.window);
             store(word::ADDRESSES, become_of[at].address_words()[0]);
-            let deltas = match is_paired {
-                true => crate::rewrite::deltas(before[at], become_of[at]),
-                false => 0,
-            };
-            store(word::PORTS, become_of[at].port_word() | deltas);
+            store(word::PORTS, become_of[at].port_word() | deltas[at]);
             let first = self.settings.accounting && at == 0;
             store(word::PACKETS, first.into());
             store(word::BYTES, if first { length.into() } else { 0 });

@@ -73,6 +73,13 @@ pub(crate) fn deltas(before: &Tuple, after: &Tuple) -> u64 {
     u64::from(addresses) << 16 | u64::from(upper)
 }
 
+/// The same of packets that become what the others were.
+pub(crate) fn inverse(deltas: u64) -> u64 {
+    // Nothing is all ones, in both directions.
+    let of = |delta: u16| if delta == u16::MAX { delta } else { !delta };
+    u64::from(of((deltas >> 16) as u16)) << 16 | u64::from(of(deltas as u16))
+}
+
 /// Adds a difference to a checksum (RFC 1624, equation 3).
 #[inline]
 pub(crate) fn update(field: &mut [u8], delta: u16) {
@@ -340,7 +347,11 @@ mod tests {
             let after = tuple(second, ports[2], ports[3]);
             let (mut translated, upper) = packet(&before, &payload, zero_udp);
             let (built, _) = packet(&after, &payload, zero_udp);
-            let translation = Translation::new(after, deltas(&before, &after) as u32, true);
+            let (there, back) = (deltas(&before, &after), deltas(&after, &before));
+            // Nothing is all zeros too, where all that was summed up was zero.
+            let halves = |word: u64| [word >> 16, word & 0xffff].map(|half| half % 0xffff);
+            prop_assert_eq!(halves(inverse(there)), halves(back));
+            let translation = Translation::new(after, there as u32, true);
             translation.apply(&mut translated, upper, true).unwrap();
             let at = upper + match kind { 0 => 16, 1 => 6, _ => 2 };
             let field = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);

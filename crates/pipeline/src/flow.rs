@@ -1,6 +1,7 @@
 //! A flow: what it matches, and what becomes of the packets.
 
 use core::cmp::Reverse;
+use std::sync::Arc;
 
 use types::{PacketFields, PortId, VrfId};
 
@@ -45,9 +46,9 @@ impl Flow {
     }
 
     /// What its `ct` translate of new connections.
-    pub fn translations(&self) -> impl Iterator<Item = &NatNew> {
+    pub fn translations(&self) -> impl Iterator<Item = &Arc<NatNew>> {
         self.actions.iter().filter_map(|action| match action {
-            Action::Ct(ct) => ct.nat.as_ref()?.new.as_deref(),
+            Action::Ct(ct) => ct.nat.as_ref()?.new.as_ref(),
             _ => None,
         })
     }

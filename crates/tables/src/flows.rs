@@ -85,7 +85,7 @@ const POOL_SHIFT: u32 = 48;
 /// A NAT pool, and what it is for.
 pub struct NatPool {
     /// What the flows ask for.
-    pub spec: NatNew,
+    pub spec: Arc<NatNew>,
     /// Lends ports.
     pub pool: Pool,
 }
@@ -152,7 +152,7 @@ impl Flows {
             }
             let number = self.pools.len() as u64;
             let secret = [self.secret.rotate_left(17) ^ number, self.secret ^ number << 32];
-            let pool = NatPool { spec: new.clone(), pool: Pool::new(settings, secret)? };
+            let pool = NatPool { spec: Arc::clone(new), pool: Pool::new(settings, secret)? };
             Arc::make_mut(&mut self.pools).push(Arc::new(pool));
         }
         Ok(())
@@ -160,7 +160,8 @@ impl Flows {
 
     /// There are few kinds of pools, and each is compared quickly.
     pub(crate) fn pool_of(&self, new: &NatNew) -> Option<PoolId> {
-        let place = self.pools.iter().position(|pool| pool.spec == *new)?;
+        let is_of = |spec: &NatNew| core::ptr::eq(spec, new) || spec == new;
+        let place = self.pools.iter().position(|pool| is_of(&pool.spec))?;
         Some(PoolId(place as u16))
     }
 

@@ -187,8 +187,12 @@ impl Control {
                 _ => None,
             };
             let vrf_of_policy = vrf_of_policy(&request).map(str::to_owned);
+            // What a port of the file goes back for, is in nobody's way but its own.
+            let goes_back =
+                command.starts_with("link delete ") && matches!(request, Request::LinkSet(_));
             match draft.carry_out_or_leave(request, now) {
                 Ok(_) => restored.done += 1,
+                Err(refusal) if goes_back => restored.refuse(command, &refusal),
                 // The file names it, or what it is about is gone with the former file.
                 Err(refusal)
                     if !is_same_file && is_left(&refusal, &added, draft.desired, has_lost) =>

@@ -23,6 +23,15 @@ use crate::extension::{Asked, Extensions};
 /// Fewer packets than this are not worth looking up together.
 const TOGETHER: usize = 4;
 
+/// How the packets of a VRF are decided.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Kind {
+    /// The VRF, if its policies are asked for several packets at once.
+    together: Option<VrfId>,
+    /// Whether its packets may have anything but a route and policies.
+    is_featured: bool,
+}
+
 impl Decider<'_> {
     /// Decides the packets of one family that stand at these positions of a batch.
     #[inline]
@@ -61,16 +70,16 @@ impl Decider<'_> {
         let mut left = list;
         while let Some(&first) = left.first() {
             let vrf = vrf_of(first, batch);
-            let (together, is_featured) = self.kind(vrf, asks);
+            let kind = self.kind(vrf, asks);
             let is_other = |&at: &u8| {
                 let other = vrf_of(at, batch);
-                other != vrf
-                    && (together.is_some() || self.kind(other, asks) != (None, is_featured))
+                other != vrf && (kind.together.is_some() || self.kind(other, asks) != kind)
             };
             let others = left.iter().position(is_other);
             let (run, rest) = left.split_at(others.unwrap_or(left.len()));
             left = rest;
-            match (together.and_then(|vrf| self.tables.vrf(vrf)), is_featured) {
+            let together = kind.together.and_then(|vrf| self.tables.vrf(vrf));
+            match (together, kind.is_featured) {
                 (Some(vrf), true) => {
                     self.decide_together::<true, KEY, F>(vrf, run, batch, extensions);
                 }
@@ -83,14 +92,18 @@ impl Decider<'_> {
         }
     }
 
-    /// Which VRF's policies are asked for several packets of it at once, if `asks` that, and whether its
-    /// packets may have anything but a route and policies.
+    /// `asks` says whether there are policies, and packets enough to ask for several at once.
     #[inline(always)]
-    fn kind(&self, vrf: VrfId, asks: bool) -> (Option<VrfId>, bool) {
-        let Some(vrf) = self.tables.vrf(vrf) else { return (None, false) };
+    fn kind(&self, vrf: VrfId, asks: bool) -> Kind {
+        let Some(vrf) = self.tables.vrf(vrf) else {
+            return Kind { together: None, is_featured: false };
+        };
         // What flows translate meets other policies than it looks like now.
         let is_asked = asks && !vrf.spd.is_empty() && !vrf.features.has_flows;
-        (is_asked.then_some(vrf.id), vrf.features.any() || self.tables.may_be_tapped(vrf))
+        Kind {
+            together: is_asked.then_some(vrf.id),
+            is_featured: vrf.features.any() || self.tables.may_be_tapped(vrf),
+        }
     }
 
     /// Asks for what the routes of packets of many VRFs are found in. Where all are of one VRF, or of
