@@ -315,6 +315,23 @@ fn a_port_of_the_file_that_was_deleted_does_not_go_with_a_vrf_of_commands() {
 }
 
 #[test]
+fn a_port_of_the_file_that_has_no_place_to_go_back_to_is_told() {
+    let mut control = keeping(VLANS);
+    let lines = [
+        "vrf add blue",
+        "link set lan.1 vrf blue",
+        // The address is free in `main` now.
+        "addr add 10.0.0.1/8 dev lan",
+        "link del lan.1",
+    ];
+    let changes = commands(&mut control, &lines.map(str::to_owned));
+    let (restored, told) = restore(VLANS, &changes, false);
+    let [refused] = &told.refused[..] else { panic!("{told:?}") };
+    assert!(refused.starts_with("link delete dev lan.1: port 'lan.1' cannot have"), "{refused}");
+    assert_eq!(restored.desired.ports["lan.1"].vrf, "blue");
+}
+
+#[test]
 fn keys_are_beside_the_text_and_not_in_it() {
     let mut control = keeping(BASE);
     let aead = "aead rfc4106(gcm(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 128";
