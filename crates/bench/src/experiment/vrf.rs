@@ -326,7 +326,9 @@ fn measure(
                     device.settle(&context.meter, context.effort).map_err(named)?;
                 }
                 pairs.run(&context.meter, &context.monitor, wanted, |which| {
-                    one(&mut both[which as usize], which).map_err(named)
+                    let device = &mut both[which as usize];
+                    device.warm_up(&context.meter).map_err(named)?;
+                    one(device, which).map_err(named)
                 })?;
             } else {
                 pairs.run(&context.meter, &context.monitor, wanted, |which| {

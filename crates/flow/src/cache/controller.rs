@@ -102,6 +102,9 @@ struct Window {
 const MEASURED: u32 = 16;
 /// Of the batches that do not, one in so many uses a part of it.
 const SAMPLED: u32 = 32;
+/// Of short batches so many times fewer: reading the clock costs a packet that comes alone as much
+/// as a batch.
+const SHORT: u32 = 4;
 /// The part that is used then: one in so many flows.
 pub(super) const PART: u32 = 16;
 /// Measurements that are not trusted yet.
@@ -115,7 +118,8 @@ const DECIDED: u64 = 256;
 const MANY: u64 = 64;
 /// Packets after which it is judged whether the table pays.
 const WINDOW: u64 = 16_384;
-/// Packets of a part after which it is judged whether the whole would pay.
+/// Packets of a part after which it is judged whether the whole would pay. As many times fewer of
+/// short batches as are sampled of them.
 const SAMPLE: u64 = 1_024;
 /// With short batches, packets after which it is looked anew what decisions cost without the table.
 const UNSEEN: u64 = 1 << 24;
@@ -145,12 +149,13 @@ impl Controller {
     pub fn plan(&mut self, packets: u64) -> Plan {
         self.batches = self.batches.wrapping_add(1);
         self.undecided = self.undecided.saturating_add(packets);
+        let short = if packets < MANY { SHORT } else { 1 };
         match &mut self.state {
-            State::Using { .. } if is_one_of(self.batches, MEASURED) => Plan::Measure,
+            State::Using { .. } if is_one_of(self.batches, MEASURED * short) => Plan::Measure,
             State::Using { .. } => Plan::Use,
             State::Sampling(left) => {
                 *left = left.saturating_sub(packets);
-                if is_one_of(self.batches, SAMPLED) { Plan::Sample } else { Plan::Bypass }
+                if is_one_of(self.batches, SAMPLED * short) { Plan::Sample } else { Plan::Bypass }
             }
             State::Looking { left: left @ 1.., .. } => {
                 *left = left.saturating_sub(packets);
@@ -248,7 +253,8 @@ impl Controller {
         }
         self.window.packets += packets;
         self.window.hits += hits;
-        if self.window.packets < SAMPLE {
+        let enough = if self.is_short { SAMPLE / u64::from(SHORT) } else { SAMPLE };
+        if self.window.packets < enough {
             return;
         }
         let Window { packets, hits } = core::mem::take(&mut self.window);
@@ -553,10 +559,11 @@ mod tests {
     fn packets_that_come_alone_are_measured_as_they_are() {
         for (bypassed, least, most) in [(2500, 0.99, 1.0), (200, 0.0, 0.01)] {
             let mut controller = Controller::new(1 << 12);
-            let (mut used, mut seen) = (0u64, 0u64);
+            let (mut used, mut seen, mut measured) = (0u64, 0u64, 0u64);
             for packet in 0..1u64 << 24 {
                 let plan = controller.plan(1);
                 let is_measured = matches!(plan, Plan::Sample | Plan::Measure);
+                measured += u64::from(is_measured);
                 let looked = match plan {
                     Plan::Sample => u64::from(packet / 32 % 16 == 0),
                     Plan::Bypass => 0,
@@ -587,6 +594,7 @@ mod tests {
             }
             let share = used as f64 / seen as f64;
             assert!((least..=most).contains(&share), "{bypassed}: {share}");
+            assert!(measured * 60 < 1 << 24, "{bypassed}: {measured}");
         }
     }
 

@@ -7,7 +7,7 @@
 
 use arrayvec::ArrayVec;
 use flow::{CacheMode, CacheStatistics, Candidate, Measurement, Open, Plan};
-use packet::BATCH;
+use packet::{BATCH, wait_for_reads};
 use wire::FlowKey;
 
 use super::recent::Recent;
@@ -206,7 +206,13 @@ impl Looking<'_, '_> {
         let mut open = table.open();
         let is_measured = matches!(plan, Plan::Measure | Plan::Sample);
         let clock = self.ticks;
-        let ticks = || if is_measured { clock() } else { 0 };
+        let ticks = || match is_measured {
+            true => {
+                wait_for_reads();
+                clock()
+            }
+            false => 0,
+        };
         let mut missed = Positions::new();
 
         let begin = ticks();
