@@ -127,63 +127,46 @@ struct Tagged<'a, 'n> {
     parser: &'a Parser<'a, 'n>,
 }
 
-/// Where frames of the same tags came by, and what is to be counted for these: of each tag that leads
-/// to a sub-port, its cell.
+/// Where frames of the same tags came by.
 #[derive(Clone, Copy)]
 struct Entered<'t, const N: usize> {
     port: PortId,
+    vrf: VrfId,
+    /// Of each tag that leads to a sub-port, where its frames are counted.
     cells: [Option<&'t Cell>; N],
-    frames: u64,
-    bytes: u64,
 }
 
-impl<'t, const N: usize> Entered<'t, N> {
-    /// No frames yet.
+impl<const N: usize> Entered<'_, N> {
     #[inline(always)]
-    fn new(port: PortId, cells: [Option<&'t Cell>; N]) -> Self {
-        Self { port, cells, frames: 0, bytes: 0 }
-    }
-
-    #[inline(always)]
-    fn count(&self) {
-        self.cells.into_iter().flatten().for_each(|cell| cell.add(self.frames, self.bytes));
+    fn count(&self, frames: u64, bytes: u64) {
+        self.cells.into_iter().flatten().for_each(|cell| cell.add(frames, bytes));
     }
 }
 
-/// What is to be counted, a few runs of frames later than they came: thousands of VLANs have
-/// thousands of cells, and until then their memory has come.
-struct Late<'t, const N: usize> {
-    waiting: [Entered<'t, N>; LATE],
-    next: usize,
-}
-
-/// How many runs wait to be counted.
-const LATE: usize = 8;
-
-impl<'t, const N: usize> Late<'t, N> {
-    fn new(nothing: Entered<'t, N>) -> Self {
-        Self { waiting: [nothing; LATE], next: 0 }
-    }
-
-    /// Counts what has waited longest, and lets `entered` wait.
-    #[inline(always)]
-    fn push(&mut self, entered: Entered<'t, N>) {
-        let place = &mut self.waiting[self.next % LATE];
-        core::mem::replace(place, entered).count();
-        self.next += 1;
-    }
-
-    fn finish(self) {
-        self.waiting.iter().for_each(Entered::count);
-    }
-}
+/// Of so many frames with different tags it is found out together where they came by, so that the
+/// waits for memory overlap: thousands of VLANs have thousands of cells.
+const TOGETHER: usize = 16;
 
 impl<'n> Tagged<'_, 'n> {
     /// Fills in common packets with `N` tags, which make a link header of `LINK` bytes, up to the
     /// first that is none, or whose VLAN has no port that is up. Returns how many these are. IPv4
-    /// and IPv6 take one loop, and so do frames of other VLANs than the one before.
-    #[inline(never)]
+    /// and IPv6 take one loop.
+    #[inline(always)]
     fn run<const N: usize, const LINK: usize>(
+        &self,
+        packets: &mut [Packet],
+        records: &mut [Record],
+        keys: &mut [[u64; key::V6]],
+    ) -> usize {
+        match has_many_tags::<N>(packets) {
+            true => self.many::<N, LINK>(packets, records, keys),
+            false => self.few::<N, LINK>(packets, records, keys),
+        }
+    }
+
+    /// Of frames of which each most often has the tags of the one before.
+    #[inline(never)]
+    fn few<const N: usize, const LINK: usize>(
         &self,
         packets: &mut [Packet],
         records: &mut [Record],
@@ -191,37 +174,79 @@ impl<'n> Tagged<'_, 'n> {
     ) -> usize {
         let mut source = self.source;
         let (mut last, mut done) = ([Tag::NONE; N], 0);
-        let mut entered = Entered::new(self.port.id, [None; N]);
-        let mut late = Late::new(entered);
+        let (port, vrf) = (self.port.id, self.port.spec.vrf);
+        let mut entered = Entered { port, vrf, cells: [None; N] };
+        let [mut frames, mut bytes] = [0; 2];
         for ((packet, record), key) in packets.iter_mut().zip(records).zip(keys) {
             let length = packet.len();
             if !common::has_tags(packet.bytes(), &last) {
                 let Some(tags) = common::tags(packet.bytes()) else { break };
-                let Some(next) = self.enter(tags, &mut source) else { break };
-                late.push(core::mem::replace(&mut entered, next));
-                last = tags;
+                let Some(next) = self.enter(tags) else { break };
+                entered.count(frames, bytes);
+                ([frames, bytes], last, entered) = ([0; 2], tags, next);
+                self.lead(&entered, &mut source);
             }
-            let is_common = match source.reads.is_empty() {
-                true => fill_any::<LINK, false>(packet, record, key, &source, self.station),
-                false => fill_and_read::<LINK>(packet, record, key, &source, self.station),
-            };
-            if !is_common {
+            if !self.fill::<LINK>(packet, record, key, &source) {
                 break;
             }
             packet.set_port(entered.port);
             done += 1;
-            entered.frames += 1;
-            entered.bytes += length as u64;
+            frames += 1;
+            bytes += length as u64;
         }
-        late.push(entered);
-        late.finish();
+        entered.count(frames, bytes);
         done
     }
 
-    /// Where frames with these tags come by, if the port is up; `source` becomes where they are from.
-    /// A tag without a VLAN leads nowhere.
+    /// Of frames of many VLANs.
+    #[inline(never)]
+    fn many<const N: usize, const LINK: usize>(
+        &self,
+        packets: &mut [Packet],
+        records: &mut [Record],
+        keys: &mut [[u64; key::V6]],
+    ) -> usize {
+        let (mut source, mut done) = (self.source, 0);
+        let rows = packets.chunks_mut(TOGETHER).zip(records.chunks_mut(TOGETHER));
+        for ((packets, records), keys) in rows.zip(keys.chunks_mut(TOGETHER)) {
+            let enter = |packet: &Packet| self.enter(common::tags(packet.bytes())?);
+            let entered: ArrayVec<Entered<'_, N>, TOGETHER> =
+                packets.iter().map_while(enter).collect();
+            let rows = packets.iter_mut().zip(records).zip(keys);
+            for (((packet, record), key), entered) in rows.zip(&entered) {
+                let length = packet.len();
+                self.lead(entered, &mut source);
+                if !self.fill::<LINK>(packet, record, key, &source) {
+                    return done;
+                }
+                packet.set_port(entered.port);
+                entered.count(1, length as u64);
+                done += 1;
+            }
+            if entered.len() < TOGETHER {
+                break;
+            }
+        }
+        done
+    }
+
     #[inline(always)]
-    fn enter<const N: usize>(&self, tags: [Tag; N], source: &mut Source) -> Option<Entered<'n, N>> {
+    fn fill<const LINK: usize>(
+        &self,
+        packet: &mut Packet,
+        record: &mut Record,
+        key: &mut [u64; key::V6],
+        source: &Source,
+    ) -> bool {
+        match source.reads.is_empty() {
+            true => fill_any::<LINK, false>(packet, record, key, source, self.station),
+            false => fill_and_read::<LINK>(packet, record, key, source, self.station),
+        }
+    }
+
+    /// Where frames with these tags come by, if the port is up. A tag without a VLAN leads nowhere.
+    #[inline(always)]
+    fn enter<const N: usize>(&self, tags: [Tag; N]) -> Option<Entered<'n, N>> {
         let objects = self.parser.neighbours.outputs.objects;
         let (mut parent, mut cells) = (self.port, [None; N]);
         let (mut port, mut vrf) = (parent.id, parent.spec.vrf);
@@ -237,15 +262,28 @@ impl<'n> Tagged<'_, 'n> {
                 parent = objects.port(port)?;
             }
         }
-        let arrival = Arrival::new(vrf, Origin::Port(port));
+        Some(Entered { port, vrf, cells })
+    }
+
+    /// `source` becomes where frames are from that came by there.
+    #[inline(always)]
+    fn lead<const N: usize>(&self, entered: &Entered<'_, N>, source: &mut Source) {
+        let arrival = Arrival::new(entered.vrf, Origin::Port(entered.port));
         // Often many VLANs are in one VRF.
-        if vrf == source.arrival.vrf {
+        if entered.vrf == source.arrival.vrf {
             (source.arrival, source.prefix) = (arrival, Prefix::new(arrival));
         } else {
             *source = Source::new(arrival, self.parser.locality);
         }
-        Some(Entered::new(port, cells))
     }
+}
+
+/// Whether frames are of many VLANs: nearly all that are begin and end with two of them.
+#[inline(always)]
+fn has_many_tags<const N: usize>(packets: &[Packet]) -> bool {
+    let [first, .., last] = packets else { return false };
+    let tags = common::tags::<N>(first.bytes());
+    tags.is_some_and(|tags| !common::has_tags(last.bytes(), &tags))
 }
 
 /// Parses packets that were decrypted, made whole, or built by the gateway itself.
