@@ -58,6 +58,8 @@ struct Way {
     /// Whether another VRF has a filter, which is nothing to these packets.
     beside: bool,
     tracking: Tracking,
+    /// Whether what is counted are answers to the packets.
+    answers: bool,
 }
 
 /// Whether packets have connections.
@@ -75,7 +77,7 @@ enum Tracking {
 /// VLANs of one VLAN, where frames have two tags.
 const INNER: u16 = 64;
 
-const WAYS: [Way; 21] = [
+const WAYS: [Way; 22] = [
     way("forward-ipv4", false, 0, CacheMode::Off, false),
     Way { beside: true, ..way("beside-ipv4", false, 0, CacheMode::Off, false) },
     Way { next_hops: 8, ..way("multipath-ipv4", false, 0, CacheMode::Off, false) },
@@ -99,13 +101,18 @@ const WAYS: [Way; 21] = [
     Way { tracking: Tracking::Tcp, ..way("connection-tcp", false, 0, CacheMode::On, false) },
     Way { tracking: Tracking::On, ..way("open-udp", false, 0, CacheMode::On, true) },
     Way { tracking: Tracking::Nat, ..way("open-nat-udp", false, 0, CacheMode::On, true) },
+    Way {
+        tracking: Tracking::On,
+        answers: true,
+        ..way("answer-udp", false, 0, CacheMode::On, true)
+    },
     Way { rules: 10, ..way("filter-10", false, 0, CacheMode::Off, false) },
     Way { rules: 1000, ..way("filter-1000", false, 0, CacheMode::Off, false) },
     Way { rules: 10_000, ..way("filter-10000", false, 0, CacheMode::Off, false) },
 ];
 
 const fn way(name: &'static str, v6: bool, policies: u32, cache: CacheMode, flood: bool) -> Way {
-    let (rules, beside) = (0, false);
+    let (rules, beside, answers) = (0, false, false);
     let (flows, next_hops, vlans, stacked, tracking) = (256, 1, 0, false, Tracking::Off);
     Way {
         name,
@@ -120,6 +127,7 @@ const fn way(name: &'static str, v6: bool, policies: u32, cache: CacheMode, floo
         rules,
         beside,
         tracking,
+        answers,
     }
 }
 
@@ -139,14 +147,15 @@ fn main() {
     if way.tracking == Tracking::Tcp {
         rig.open_connections();
     }
-    for _ in 0..ROUNDS {
+    for round in 0..2 * ROUNDS {
         rig.fill();
-        rig.worker.poll(Time(0)).expect("a memory port is never lost");
-        rig.drain();
-    }
-    for _ in 0..ROUNDS {
-        rig.fill();
-        measured(&mut rig.worker);
+        if way.answers {
+            rig.answer();
+        }
+        match round < ROUNDS {
+            true => _ = rig.worker.poll(Time(0)).expect("a memory port is never lost"),
+            false => measured(&mut rig.worker),
+        }
         rig.drain();
     }
     rig.check(way);
@@ -244,9 +253,25 @@ impl Rig {
         }
     }
 
+    /// Lets the packets go through, and answers each: with the ends swapped, the checksums stay.
+    fn answer(&mut self) {
+        self.worker.poll(Time(0)).expect("a memory port is never lost");
+        let to = MemoryOptions::ethernet("out", OUT).mac;
+        while let Some(mut frame) = self.out.pop() {
+            frame[..6].copy_from_slice(&to.0);
+            let (from, to) = frame[26..34].split_at_mut(4);
+            from.swap_with_slice(to);
+            let (from, to) = frame[34..38].split_at_mut(2);
+            from.swap_with_slice(to);
+            assert!(self.out.push(&frame));
+        }
+    }
+
     fn drain(&mut self) {
-        while self.out.pop_with(|_| ()).is_some() {
-            self.sent += 1;
+        for port in [&mut self.out, &mut self.input] {
+            while port.pop_with(|_| ()).is_some() {
+                self.sent += 1;
+            }
         }
     }
 
@@ -322,7 +347,7 @@ fn tables(way: &Way) -> Tables {
             .set_route(VrfId::MAIN, prefix(to), RouteSpec::Via { port: OUT, address: next_hop })
             .expect("a route");
     }
-    if way.tracking == Tracking::Tcp {
+    if way.tracking == Tracking::Tcp || way.answers {
         let address = Ipv4Addr::new(10, 0, 0, 2).into();
         tables.set_neighbour(IN, address, STATION).expect("a neighbour");
         let back = RouteSpec::Via { port: IN, address };
