@@ -3,7 +3,8 @@
 //! JUSTIFICATION: looking one flow up in a large table costs a wait for memory; asking for the
 //! whole batch's memory first and looking then lets those waits overlap. The standard library has
 //! no safe function for it. A plain read would do the same, but it holds its place in the
-//! processor's queue until the memory has come.
+//! processor's queue until the memory has come. Nor has it one that holds back the reading of a
+//! clock: `atomic::fence` orders memory, and a clock is none.
 #![allow(unsafe_code)]
 
 /// Has the cache line where `value` begins brought near, if the processor knows how. It changes

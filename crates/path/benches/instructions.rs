@@ -256,13 +256,14 @@ impl Rig {
     /// Lets the packets go through, and answers each: with the ends swapped, the checksums stay.
     fn answer(&mut self) {
         self.worker.poll(Time(0)).expect("a memory port is never lost");
-        let to = MemoryOptions::ethernet("out", OUT).mac;
+        let port = MemoryOptions::ethernet("out", OUT).mac;
         while let Some(mut frame) = self.out.pop() {
-            frame[..6].copy_from_slice(&to.0);
-            let (from, to) = frame[26..34].split_at_mut(4);
-            from.swap_with_slice(to);
-            let (from, to) = frame[34..38].split_at_mut(2);
-            from.swap_with_slice(to);
+            frame[..6].copy_from_slice(&port.0);
+            frame[6..12].copy_from_slice(&STATION.0);
+            let (source, destination) = frame[26..34].split_at_mut(4);
+            source.swap_with_slice(destination);
+            let (source, destination) = frame[34..38].split_at_mut(2);
+            source.swap_with_slice(destination);
             assert!(self.out.push(&frame));
         }
     }

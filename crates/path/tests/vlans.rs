@@ -454,6 +454,45 @@ fn frames_of_many_vlans_in_one_batch_are_each_counted_where_they_came() {
     gateway.assert_nothing_lost();
 }
 
+/// One uncommon frame ends what is done for many together, wherever it stands; with one tag and two.
+#[test]
+fn uncommon_frames_among_those_of_many_vlans_are_counted_too() {
+    const VLANS: u16 = 40;
+    let [common, other_family, fragment] = packets().try_into().unwrap();
+    for (parent, outer) in [(LAN, &[][..]), (BLUE, &[100][..])] {
+        let mut tables = vlan_tables();
+        for number in 0..VLANS {
+            let spec = vlan_spec(&format!("sub{number}"), parent, 200 + number, &[]);
+            tables.add_port(PortId(2000 + number), spec).unwrap();
+        }
+        let mut gateway = Gateway::new(tables);
+        let (mut expected, mut all) = ([(0, 0); VLANS as usize], 0);
+        for distance in [1, 2, 5, 16, 17, 100] {
+            for at in 0..200_u16 {
+                let number = at * 7 % VLANS;
+                let packet = match at % distance {
+                    _ if at % 11 == 0 => &other_family,
+                    0 => &fragment,
+                    _ => &common,
+                };
+                let bytes = tagged(&[outer, &[200 + number]].concat(), packet);
+                assert!(gateway.lan.push(&bytes));
+                let (frames, sum) = &mut expected[usize::from(number)];
+                (*frames, *sum) = (*frames + 1, *sum + bytes.len() as u64);
+            }
+            gateway.poll();
+            all += sent(&mut gateway, WAN).len() as u64;
+        }
+        let tables = gateway.publisher.current();
+        for (number, expected) in (0..).zip(expected) {
+            let counters = tables.port_counters(PortId(2000 + number)).unwrap();
+            assert_eq!(counters.received(), expected, "VLAN {} of {parent:?}", 200 + number);
+        }
+        assert_eq!(all, expected.iter().map(|(frames, _)| frames).sum());
+        gateway.assert_nothing_lost();
+    }
+}
+
 #[test]
 fn tags_of_no_port_are_dropped_by_name() {
     let mut gateway = Gateway::new(stacked_tables());

@@ -102,8 +102,8 @@ struct Window {
 const MEASURED: u32 = 16;
 /// Of the batches that do not, one in so many uses a part of it.
 const SAMPLED: u32 = 32;
-/// Of short batches so many times fewer: reading the clock costs a packet that comes alone as much
-/// as a batch.
+/// Short batches are measured and sampled so many times more seldom, and count for as much more:
+/// reading the clock costs a packet that comes alone as much as a batch.
 const SHORT: u32 = 4;
 /// The part that is used then: one in so many flows.
 pub(super) const PART: u32 = 16;
@@ -118,8 +118,7 @@ const DECIDED: u64 = 256;
 const MANY: u64 = 64;
 /// Packets after which it is judged whether the table pays.
 const WINDOW: u64 = 16_384;
-/// Packets of a part after which it is judged whether the whole would pay. As many times fewer of
-/// short batches as are sampled of them.
+/// Packets of a part after which it is judged whether the whole would pay.
 const SAMPLE: u64 = 1_024;
 /// With short batches, packets after which it is looked anew what decisions cost without the table.
 const UNSEEN: u64 = 1 << 24;
@@ -251,10 +250,10 @@ impl Controller {
         if matches!(self.state, State::Looking { .. }) {
             return;
         }
-        self.window.packets += packets;
-        self.window.hits += hits;
-        let enough = if self.is_short { SAMPLE / u64::from(SHORT) } else { SAMPLE };
-        if self.window.packets < enough {
+        let weight = if self.is_short { u64::from(SHORT) } else { 1 };
+        self.window.packets += weight * packets;
+        self.window.hits += weight * hits;
+        if self.window.packets < SAMPLE {
             return;
         }
         let Window { packets, hits } = core::mem::take(&mut self.window);
@@ -309,7 +308,8 @@ impl Controller {
 
 /// Whether a batch is one of the one in `many` that are looked at. Batches of two kinds take turns,
 /// where what one brings is decrypted and comes back as the next, or where two ports are busy: of
-/// each kind as many are looked at as there are of it. So they are not every so-manieth, but where
+/// each kind of one length as many are looked at as there are of it. So they are not every
+/// so-manieth, but where
 /// the multiples of the golden ratio fall (Knuth, "The Art of Computer Programming", 6.4, theorem
 /// S).
 #[inline(always)]
@@ -595,6 +595,48 @@ mod tests {
             let share = used as f64 / seen as f64;
             assert!((least..=most).contains(&share), "{bypassed}: {share}");
             assert!(measured * 60 < 1 << 24, "{bypassed}: {measured}");
+        }
+    }
+
+    /// Long and short batches take turns, and what is found of one kind is not found of the other.
+    #[test]
+    fn short_batches_count_for_as_much_as_long_ones() {
+        for (hits_of_short, hits_of_long) in [(63, 0), (0, 64)] {
+            let mut controller = Controller::new(1 << 12);
+            let (mut used, mut seen) = (0u32, 0u32);
+            for batch in 0..1u64 << 21 {
+                let (packets, known) =
+                    if batch % 2 == 0 { (63, hits_of_short) } else { (64, hits_of_long) };
+                let plan = controller.plan(packets);
+                let looked = match plan {
+                    Plan::Sample => 4,
+                    Plan::Bypass => 0,
+                    Plan::Use | Plan::Measure => packets,
+                };
+                // At first nothing is found, so that the table is left aside.
+                let hits = if batch < 1 << 19 { 0 } else { known * looked / packets };
+                let decided = if looked == packets { packets - hits } else { packets - looked };
+                if matches!(plan, Plan::Sample | Plan::Measure) {
+                    controller.measured(&Measurement {
+                        packets,
+                        probed: looked,
+                        probe: 30 * looked,
+                        decided,
+                        decide: 200 * decided,
+                        inserted: looked - hits,
+                        insert: 40 * (looked - hits),
+                    });
+                }
+                match plan {
+                    Plan::Bypass => {}
+                    Plan::Sample => controller.sampled(looked, hits),
+                    Plan::Use | Plan::Measure => controller.used(looked, hits),
+                }
+                let is_late = batch > 3 << 19;
+                seen += u32::from(is_late);
+                used += u32::from(is_late && looked == packets);
+            }
+            assert!(used > seen / 10 * 9, "{hits_of_short}, {hits_of_long}: {used} of {seen}");
         }
     }
 

@@ -57,7 +57,7 @@ use interfaces::Interfaces;
 pub(crate) use ports::{claim_interfaces, keeper_of_claims};
 use runtime::clock::Clock;
 use runtime::exit::Exit;
-use runtime::log;
+use runtime::{heap, log};
 use scrape::Scrapes;
 use socket::SocketFile;
 use worker_pool::WorkerPool;
@@ -324,6 +324,12 @@ fn run_audited(
         scrapes,
         audit.clone(),
     )?;
+    if heap::could_be_huge() {
+        tracing::info!(
+            "the heap is in ordinary pages, which costs speed with thousands of VRFs and ports: \
+            GLIBC_TUNABLES=glibc.malloc.hugetlb=1 in the environment asks for huge ones"
+        );
+    }
     tracing::info!(socket = %socket.display(), workers = settings.workers, "running");
     log::announce("ready");
     supervisor::ready(settings.workers);

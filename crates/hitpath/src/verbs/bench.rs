@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use clap::Args;
 use runtime::exit::Exit;
+use runtime::heap;
 
 use crate::complete::Next;
 
@@ -85,8 +86,13 @@ impl Bench {
         let beside = beside_this_program();
         let found = beside.as_ref().filter(|program| program.exists());
         let program = found.map_or(OsStr::new(PROGRAM), |path| path.as_os_str());
+        let mut command = Command::new(program);
+        // As the gateway's unit has it.
+        if let Some(tunables) = heap::with_huge_pages(std::env::var_os(heap::TUNABLES).as_deref()) {
+            command.env(heap::TUNABLES, tunables);
+        }
         // Returns only if it failed.
-        let error = Command::new(program).args(&self.arguments).exec();
+        let error = command.args(&self.arguments).exec();
         if error.kind() == ErrorKind::NotFound {
             let place =
                 beside.map_or_else(String::new, |path| format!("as {}, or ", path.display()));

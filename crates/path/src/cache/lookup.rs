@@ -217,12 +217,11 @@ impl Looking<'_, '_> {
 
         let begin = ticks();
         hash_all::<KEY, PLACE, F>(&open, list, self.batch, self.hashes);
-        let hashed = ticks();
-        let (outcome, looked, left) = match plan {
-            Plan::Sample => self.find_sampled::<KEY, PLACE, F>(&mut open, &mut missed),
+        let (hashed, (outcome, looked, left)) = match plan {
+            Plan::Sample => (ticks(), self.find_sampled::<KEY, PLACE, F>(&mut open, &mut missed)),
             _ => {
                 let outcome = self.find::<KEY, PLACE, F>(&mut open, list, &mut missed);
-                (outcome, count, Positions::new())
+                (begin, (outcome, count, Positions::new()))
             }
         };
         let found = ticks();
@@ -258,6 +257,7 @@ impl Looking<'_, '_> {
         self.keep::<KEY, PLACE, F>(&mut open, &missed[..unknown]);
         let kept = ticks();
         if is_measured {
+            // Of a sample, all were hashed and some looked up.
             let part = (hashed.saturating_sub(begin)).saturating_mul(looked) / count;
             half.controller.measured(&Measurement {
                 packets: count,

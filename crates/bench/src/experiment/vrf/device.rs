@@ -3,8 +3,6 @@
 //! ports, buffers and caches is the same. By where that lies, two workers differ by more than VRFs
 //! cost.
 
-use std::time::Duration;
-
 use anyhow::{bail, ensure};
 use flow::{Associativity, CacheMode, CacheSettings, CacheTable};
 use io::memory::{self, MemoryHandle, MemoryOptions};
@@ -183,9 +181,12 @@ impl Device {
     /// # Errors
     /// As [`Device::round`].
     pub(crate) fn settle(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<()> {
-        let packets = SETTLING * effort.packets;
-        let longest = Duration::MAX;
-        self.run(meter, Effort { packets, longest, ..effort }).map(drop)
+        let mut stopwatch = meter.stopwatch();
+        let mut done = 0;
+        while done < SETTLING * effort.packets {
+            done += self.round(&mut stopwatch)?;
+        }
+        Ok(())
     }
 
     /// One run.
