@@ -178,6 +178,7 @@ WRONG = [
     ("rule add from 10.0.0.1/8 lookup 100", "10.0.0.1/8 has bits beyond its length"),
     ("rule add from 10.0.0.0/8 from 10.0.0.0/8 lookup 100", "'from' is given twice"),
     ("rule add from 10.0.0.0/8 to fd00::/8 lookup 100", "to fd00::/8 is of another address family"),
+    ("rule add from 10.0.0.0/8 vrf blue", "a rule stands in no VRF"),
     ("rule add from 10.0.0.0/33 lookup 100", "from '10.0.0.0/33': the prefix length must be 0 to 32 for IPv4, 0 to"),
     ("rule add fwmark 4294967296 lookup 100", "fwmark '4294967296'"),
     ("rule add fwmark 0x10/0xf lookup 100", "fwmark 0x10 has bits that its mask 0xf has not"),

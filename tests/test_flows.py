@@ -9,6 +9,7 @@ import pytest
 from harness import transfers
 from harness.config import Config, Port
 from harness.gateway import ROOT, Gateway
+from test_links import wait_until
 from test_namespaces import LEFT, RIGHT, attach
 
 pytestmark = pytest.mark.namespaces
@@ -111,8 +112,15 @@ def test_the_published_firewall_word_for_word(topology, tmp_path):
         host.ip("neigh", "replace", addresses[other], "lladdr", gw.mac(label), "dev", "eth0")
     config = Config(ports=[Port(label, [], kind="af-packet", interface=label) for label in addresses])
     left, right = hosts["left"], hosts["right"]
+    def promiscuous():
+        links = (json.loads(gw.ip("-d", "-j", "link", "show", "dev", label).stdout)[0] for label in addresses)
+        return [link["promiscuity"] for link in links]
+
     with Gateway(gw, config, tmp_path) as gateway:
+        # A network card would pass on no frame for the other host.
+        assert promiscuous() == [0, 0]
         replace(gateway, SEVEN)
+        wait_until(lambda: promiscuous() == [1, 1], "promiscuous interfaces")
         left.ping(addresses["right"])
         fails(right, addresses["left"])
         transfers.tcp(left, addresses["left"], right, addresses["right"], count=1_000_000)
@@ -132,6 +140,8 @@ def test_the_published_firewall_word_for_word(topology, tmp_path):
         ), shown
         # Who attacks from outside makes no connection.
         assert not [c for c in connections(gateway) if c["original"]["source"] == "10.9.0.2"]
+        gateway.run("flow", "del-all")
+        wait_until(lambda: promiscuous() == [0, 0], "interfaces that are not promiscuous any more")
 
 
 PUBLISHED = re.compile(r"^ *hitpath flow add '([^']+)'$", re.M)

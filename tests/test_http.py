@@ -5,6 +5,7 @@ import re
 import subprocess
 
 import pytest
+from harness import transfers
 from harness.config import Config
 from harness.gateway import Gateway
 from test_namespaces import LEFT, RIGHT, attach
@@ -86,3 +87,25 @@ def test_thousands_of_requests_each_by_a_connection_of_its_own(topology, tmp_pat
                 for worker in gateway.json("show", "workers")
             ]
             assert min(handled) > requests, f"both workers had their part: {handled}"
+
+
+EVERYTHING = f"table=1,priority=9,ct_state=+trk+new,ip,in_port=lan actions=ct(commit,nat(src={RIGHT[4][0]})),NORMAL\n"
+
+
+@pytest.mark.parametrize("workers", [1, 2], ids=["one worker", "two workers"])
+def test_fragments_and_iperf3_are_tracked_and_translated(topology, tmp_path, workers):
+    """The fragments of a datagram come to one worker, as the kernel chooses it by their addresses alone."""
+    topology.namespace("gw")
+    lan, lan_port = attach(topology, "lan", LEFT)
+    wan, wan_port = attach(topology, "wan", RIGHT)
+    config = Config(ports=[lan_port, wan_port], workers=workers)
+    with Gateway(topology["gw"], config, tmp_path) as gateway:
+        gateway.run("flow", "replace", "-", stdin=FLOWS + EVERYTHING)
+        # Two cuts each, and whole packets of the same hosts between them.
+        for size in (56, 4000, 1472, 2900, 56):
+            lan.ping(RIGHT[4][1], count=3, size=size)
+        for protocol in ("tcp", "udp"):
+            transfers.iperf3(lan, wan, RIGHT[4][1], protocol)
+        sources = {one["reply"]["destination"] for one in gateway.json("conntrack", "-L") if one["reply"]}
+        assert sources == {RIGHT[4][0]}, "every one is translated"
+        assert not [reason for reason in gateway.drops() if "fragment" in reason or "reassembly" in reason]

@@ -4,7 +4,7 @@ use packet::Time;
 
 use crate::buckets;
 use crate::connection::{Ended, Reason};
-use crate::ct_state::Handle;
+use crate::ct_state::{Direction, Handle};
 use crate::entry::{Control, Flags, Outcome, Side, cold, word};
 use crate::packet::Packet;
 use crate::rewrite;
@@ -46,10 +46,9 @@ impl Connections {
     /// counted, and nobody makes room. Reads all connections if the table is full.
     pub fn would_refuse(&self, new: &New, now: Time) -> Option<Refused> {
         let addresses = &new.original.addresses;
-        if self.is_full(addresses.is_v6(), now) {
-            return Some(Refused::Full);
-        }
-        self.limits.reached(new.zone, addresses.source(), new.class).map(Refused::Limit)
+        let limit = self.limits.reached(new.zone, addresses.source(), new.class);
+        let full = || self.is_full(addresses.is_v6(), now).then_some(Refused::Full);
+        limit.map(Refused::Limit).or_else(full)
     }
 
     fn try_commit(
@@ -83,8 +82,15 @@ impl Connections {
         // A place first, outside of the locks of the buckets: making room takes such locks.
         let due = self.deadline(Control::new(0, new.policy.0, flags, state), &own, &own, now);
         let wanted = (hashes[0] as u32, is_wide);
-        let index = self.place(wanted, due, now, ended).ok_or(Refused::Full)?;
         let source = original.addresses.source();
+        let index = match self.free_place(wanted, due, now) {
+            Some(index) => index,
+            // Nobody makes room for one that is refused for another reason.
+            None => match self.refusal(new, hashes, packet, now) {
+                Some(why) => return Err(why),
+                None => self.make_place(wanted, due, now, ended).ok_or(Refused::Full)?,
+            },
+        };
         let counted = match self.limits.take(new.zone, source) {
             Ok(counted) => counted,
             Err(which) => {
@@ -128,21 +134,13 @@ impl Connections {
             };
             // The lock goes before another connection does, which may be in other shards.
             drop(locked);
-            let entry = &self.entries[other.index as usize];
-            let (control, own, peer) = Self::view(entry, direction);
-            let reason = if self.is_dead(control, &own, &peer, tick(now)) {
-                Reason::Expired
-            } else if is_original
-                && self.judge(control, own, peer, direction, packet, tick(now)) == Outcome::Renew
-            {
-                Reason::Reused
-            } else if is_original {
-                return Some(Err(Refused::Exists));
-            } else {
-                return Some(Err(Refused::TupleTaken));
-            };
-            self.end(other, reason, now, ended);
-            None
+            match self.gives_way((other, direction, is_original), packet, now) {
+                Ok(reason) => {
+                    self.end(other, reason, now, ended);
+                    None
+                }
+                Err(why) => Some(Err(why)),
+            }
         });
         let result = result.unwrap_or(Err(Refused::Exists));
         if result.is_err() {
@@ -151,6 +149,43 @@ impl Connections {
             self.places.give(index);
         }
         result
+    }
+
+    /// Why a connection that has a tuple of a new one ends for it, or why there is no new one.
+    fn gives_way(
+        &self,
+        (other, direction, is_original): (Handle, Direction, bool),
+        packet: &Packet,
+        now: Time,
+    ) -> Result<Reason, Refused> {
+        let (control, own, peer) = Self::view(&self.entries[other.index as usize], direction);
+        let outcome = || self.judge(control, own, peer, direction, packet, tick(now));
+        match is_original {
+            _ if self.is_dead(control, &own, &peer, tick(now)) => Ok(Reason::Expired),
+            true if outcome() == Outcome::Renew => Ok(Reason::Reused),
+            true => Err(Refused::Exists),
+            false => Err(Refused::TupleTaken),
+        }
+    }
+
+    /// Why there is no new connection, whatever room there may be. Others may change that meanwhile.
+    #[cold]
+    #[inline(never)]
+    fn refusal(&self, new: &New, hashes: [u64; 2], packet: &Packet, now: Time) -> Option<Refused> {
+        let locked = self.buckets.lock(hashes);
+        let find = |tuple, hash| self.find_any(hash, new.zone, tuple);
+        let found = [find(&new.original, hashes[0]), find(&new.reply, hashes[1])];
+        drop(locked);
+        let judged = |found: Option<(Handle, Direction)>, is_original| {
+            let (other, direction) = found?;
+            self.gives_way((other, direction, is_original), packet, now).err()
+        };
+        let [first, second] = found;
+        // Who gives way has the other tuple as well, if nothing is translated.
+        let second = second.filter(|(other, _)| first.is_none_or(|(first, _)| first != *other));
+        let taken = judged(first, true).or_else(|| judged(second, false));
+        let limit = || self.limits.reached(new.zone, new.original.addresses.source(), new.class);
+        taken.or_else(|| limit().map(Refused::Limit))
     }
 
     /// Writes a connection whose tuples are nobody's. The shards are locked.

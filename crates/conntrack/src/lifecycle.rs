@@ -169,8 +169,13 @@ impl Connections {
         self.end(handle, Reason::Deleted, now, ended)
     }
 
-    /// A free place for a connection with this deadline; somebody makes room if there is none.
-    pub(crate) fn place(
+    /// A free place for a connection with this deadline, if there is one.
+    pub(crate) fn free_place(&self, wanted: (u32, bool), due: Time, now: Time) -> Option<u32> {
+        self.places.take(wanted, due, now, |next| self.prefetch_entry(next))
+    }
+
+    /// The same where there is none: somebody makes room.
+    pub(crate) fn make_place(
         &self,
         wanted: (u32, bool),
         due: Time,
@@ -178,10 +183,7 @@ impl Connections {
         ended: &mut dyn FnMut(&[Ended]),
     ) -> Option<u32> {
         let (_, is_wide) = wanted;
-        let take = || self.places.take(wanted, due, now, |next| self.prefetch_entry(next));
-        if let Some(index) = take() {
-            return Some(index);
-        }
+        let take = || self.free_place(wanted, due, now);
         // Two tries: another worker may take the place that was made.
         let made = (0..2).find_map(|_| {
             self.make_room(is_wide, now, ended);

@@ -241,6 +241,36 @@ fn when_full_half_open_ones_go_and_established_ones_stay() {
     assert_eq!(gate.ended.last().unwrap().original, closing);
 }
 
+/// The table is full of connections that may go.
+#[test]
+fn nobody_goes_for_a_connection_that_is_refused() {
+    let size = 100;
+    let mut gate = Gate::new(&settings(size));
+    gate.table.limit_zone(0, size);
+    for at in 0..size {
+        assert_eq!(gate.packet(udp(at, 7), &DATAGRAM), NEW);
+    }
+    let commit = |gate: &Gate, new: &New| {
+        let gone = &mut |ended: &[conntrack::Ended]| panic!("{ended:?} went for nothing");
+        gate.table.commit(new, &DATAGRAM, 40, gate.now, gone).map(|_| ())
+    };
+    // The second packet of a batch whose first has opened it.
+    let there = New::plain(0, udp(5, 7));
+    assert_eq!(commit(&gate, &there), Err(Refused::Exists));
+    // One whose answers would look like another's packets.
+    let taken = New { reply: udp(5, 7), ..New::plain(0, udp(size, 9)) };
+    assert_eq!(commit(&gate, &taken), Err(Refused::TupleTaken));
+    let new = New::plain(0, udp(size, 7));
+    assert_eq!(gate.table.would_refuse(&new, gate.now), Some(Refused::Limit(LimitKind::Zone)));
+    assert_eq!(commit(&gate, &new), Err(Refused::Limit(LimitKind::Zone)));
+    assert_eq!(gate.table.counts().connections, size);
+    // For one that is made, somebody goes.
+    gate.table.limit_zone(0, 0);
+    let mut gone = 0;
+    let made = gate.table.commit(&new, &DATAGRAM, 40, gate.now, &mut |ended| gone += ended.len());
+    assert!(made.is_ok() && gone == 1);
+}
+
 #[test]
 fn packets_and_bytes_are_counted_by_direction() {
     let mut gate = Gate::new(&Settings { accounting: true, ..settings(8) });

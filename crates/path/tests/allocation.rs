@@ -8,6 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fixture::*;
 use packet::DropReason;
+use tables::{
+    FieldsSelector, FilterAction, FilterHook, FilterMatch, FilterPlace, FilterSpec, FilterTarget,
+    FilterVerdict, MarkBits, Qdisc, QdiscDevice, RejectWith, Selector, Tables, TapPoints, TapSpec,
+    UpperSelector,
+};
+use types::qdisc::{FqCodel, Tbf};
+use wire::{IpRange, VrfId};
 
 struct Counting;
 
@@ -48,6 +55,42 @@ fn count() {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// Everything that a VRF and a port may have beside routes and policies, of which nothing drops.
+fn featured_tables() -> Tables {
+    let mut tables = plain_tables();
+    let all = Selector {
+        source: IpRange::ALL_V4,
+        destination: IpRange::ALL_V4,
+        protocol: None,
+        upper: UpperSelector::Any,
+        fields: FieldsSelector::ANY,
+    };
+    let target = FilterTarget::Vrf(VrfId::MAIN);
+    for hook in [FilterHook::Ingress, FilterHook::Egress] {
+        let rule = FilterSpec {
+            place: FilterPlace { target, hook },
+            preference: 1,
+            selects: FilterMatch { v4: Some(all), v6: None, mark: MarkBits::default() },
+            action: FilterAction {
+                verdict: FilterVerdict::Pass,
+                reject_with: RejectWith::AdminProhibited,
+                set_mark: None,
+                log: false,
+            },
+        };
+        tables.set_filter_rule(rule).unwrap();
+    }
+    let points = TapPoints { ingress: true, egress: true, drop: true };
+    let tap = TapSpec { id: 1, target, points, snaplen: 96, rate: None, program: None };
+    tables.add_tap(tap).unwrap();
+    // More than there is, so that a little waits and all leaves.
+    let tbf = Tbf { rate: 1 << 30, burst: 1 << 16, limit: 1 << 20 };
+    let (root, child) = ("1:".parse().unwrap(), "10:".parse().unwrap());
+    let fair = Qdisc::FqCodel(FqCodel::default());
+    tables.set_qdisc(QdiscDevice::Port(WAN), (root, Qdisc::Tbf(tbf)), Some((child, fair))).unwrap();
+    tables
+}
+
 /// One test, so that no other test's allocations are counted.
 #[test]
 fn nothing_is_allocated_per_packet() {
@@ -68,8 +111,12 @@ fn nothing_is_allocated_per_packet() {
             ],
         )
     };
+    let featured =
+        (featured_tables(), (1..5).map(|flow| udp("192.168.13.5", "8.8.8.8", (flow, 2), 100)));
+    let featured = (featured.0, featured.1.collect());
     for (name, (tables, packets)) in [
         ("forward", forwarded),
+        ("filters, taps and queueing disciplines", featured),
         ("icmp error", refused),
         ("gcm", sealed(false)),
         ("cbc", sealed(true)),

@@ -49,6 +49,45 @@ fn says(answer: Result<impl std::fmt::Debug, TableError>, text: &str) {
     assert_eq!(answer.unwrap_err().to_string(), text);
 }
 
+/// RFC 6724 among all ports of a VRF, of which one is where the packet in question came by.
+#[test]
+fn own_addresses_are_chosen_among_all_ports_of_the_vrf() {
+    let mut tables = with_port(&["192.0.2.1/24", "2001:db8:1::1/64"]);
+    let other = |name: &str, addresses: &[&str]| PortSpec {
+        mac: Mac([0x02, 0, 0, 0, 0, 0x09]),
+        ..spec(name, addresses)
+    };
+    tables.add_port(P1, other("lan", &["198.51.100.1/24", "2001:db8:2::1/64"])).unwrap();
+    let (bare, red_port) = (PortId(2), PortId(3));
+    tables.add_port(bare, other("bare", &[])).unwrap();
+    let red = tables.add_vrf("red").unwrap();
+    let theirs = other("red", &["203.0.113.1/24", "2001:db8:3::1/64"]);
+    tables.add_port(red_port, PortSpec { vrf: red, ..theirs }).unwrap();
+    for (vrf, port, peer, chosen) in [
+        // Of the port itself, if it has one.
+        (MAIN, P0, "2001:db8:9::1", Some("2001:db8:1::1")),
+        (MAIN, P1, "2001:db8:9::1", Some("2001:db8:2::1")),
+        (MAIN, P0, "192.0.2.9", Some("192.0.2.1")),
+        (MAIN, P1, "192.0.2.9", Some("198.51.100.1")),
+        // Rule 2 goes before rule 5: its link-local address is too small for a global peer.
+        (MAIN, bare, "2001:db8:9::1", Some("2001:db8:1::1")),
+        (MAIN, bare, "2001:db8:2::9", Some("2001:db8:2::1")),
+        (MAIN, bare, "fe80::1", Some("fe80::ff:fe00:9")),
+        // Without an IPv4 address, one of a port that reaches the peer, otherwise the first.
+        (MAIN, bare, "198.51.100.9", Some("198.51.100.1")),
+        (MAIN, bare, "8.8.8.8", Some("192.0.2.1")),
+        // Other VRFs' addresses are none, whatever the port.
+        (MAIN, red_port, "203.0.113.9", Some("192.0.2.1")),
+        (MAIN, red_port, "2001:db8:3::9", Some("2001:db8:2::1")),
+        (red, red_port, "192.0.2.9", Some("203.0.113.1")),
+        (red, P0, "2001:db8:1::9", Some("2001:db8:3::1")),
+        (VrfId(7), P0, "8.8.8.8", None),
+    ] {
+        let found = tables.source_in(vrf, port, ip(peer));
+        assert_eq!(found, chosen.map(ip), "{vrf:?} {port:?} {peer}");
+    }
+}
+
 #[test]
 fn an_ethernet_port_gets_the_link_local_address_of_its_mac() {
     let mut tables = with_port(&["192.0.2.1/24"]);

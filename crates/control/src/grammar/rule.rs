@@ -203,6 +203,11 @@ fn action(words: &mut Words<'_>, key: &str, spec: &mut RuleSpec) -> Result<(), R
         "unreachable" => RuleAction::Unreachable,
         "prohibit" => RuleAction::Prohibit,
         "blackhole" => RuleAction::Blackhole,
+        "vrf" => {
+            return Err(words
+                .unsupported("a rule stands in no VRF: all VRFs have one list")
+                .with_hint("'iif NAME' for packets of a VRF, 'lookup NAME' for its table"));
+        }
         _ => {
             words.back();
             return Err(words.refuse(KNOWN, LATER));

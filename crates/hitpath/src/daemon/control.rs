@@ -218,6 +218,7 @@ impl ControlThread {
                     break Exit::Refused;
                 }
             }
+            self.interfaces.receive_all(self.reader.load().all_joined());
             self.audit_sas();
             self.tell_changes(now);
             self.announce();

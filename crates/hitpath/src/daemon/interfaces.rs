@@ -1,6 +1,6 @@
 //! The system's interfaces that ports are on, followed by netlink.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use api::{DeviceStatistics, InterfaceState};
 use control::{PortKind, PortSettings, SeenInterface};
+use io::af_packet::Promiscuous;
 use io::links::{Link, LinkChanges, Links};
 use io::rtnetlink::Rtnetlink;
 use packet::Time;
@@ -41,6 +42,9 @@ struct Followed {
     link: Option<Link>,
     /// When a port that is not open may be opened again.
     retry: Time,
+    /// The index of the interface that was to receive frames for all stations, and what has it do so,
+    /// unless the system refused.
+    promiscuous: Option<(u32, Option<Promiscuous>)>,
 }
 
 /// What a look at an interface has shown.
@@ -97,10 +101,36 @@ impl Interfaces {
             is_open: true,
             link,
             retry: Time::default(),
+            promiscuous: None,
         };
         let seen = opened.seen(true);
         self.followed.insert(id, opened);
         Some(seen)
+    }
+
+    /// Has the interfaces of these ports receive frames for all stations, and those of no others: a
+    /// network card passes on what is for itself, and flows send frames on that are for others.
+    pub(crate) fn receive_all(&mut self, ports: impl Iterator<Item = PortId>) {
+        let wanted: BTreeSet<PortId> = ports.collect();
+        for (id, followed) in &mut self.followed {
+            let link = followed.link.filter(|_| wanted.contains(id) && !followed.is_tap());
+            let Some(index) = link.map(|link| link.index) else {
+                followed.promiscuous = None;
+                continue;
+            };
+            if followed.promiscuous.as_ref().is_some_and(|(of, _)| *of == index) {
+                continue;
+            }
+            let name = &followed.settings.name;
+            let made = Promiscuous::new(index).inspect_err(|error| {
+                tracing::error!(
+                    port = name,
+                    "the interface cannot be made promiscuous, so that flows do not see all frames \
+                    that they output: {error}"
+                );
+            });
+            followed.promiscuous = Some((index, made.ok()));
+        }
     }
 
     /// Follows the interface of a port no longer.

@@ -1,12 +1,14 @@
 //! Changes that chance brings about too seldom: each alters what becomes of packets whose flow is
 //! known.
 
-use tables::{DefaultAction, Direction, RouteSpec, SaIdentity, SaSpec};
+use tables::{
+    DefaultAction, Direction, FilterTarget, RouteSpec, SaIdentity, SaSpec, TapPoints, TapSpec,
+};
 use wire::{PortId, Spi, VrfId};
 
 use crate::packets::{Peers, Sending};
 use crate::twin::Twin;
-use crate::world::{ALGORITHMS, World};
+use crate::world::{ALGORITHMS, Act, World};
 use crate::{KINDS, cached, reference};
 
 const ME: &str = "10.2.0.1";
@@ -105,6 +107,32 @@ fn the_tunnels_next_hop_is_elsewhere() {
     fares_otherwise(&packet, |_| {}, elsewhere);
 }
 
+/// A tap has copies of what was decided a moment ago and of what was found, with the same words.
+#[test]
+fn taps_see_the_same() {
+    let here = Sending::udp(PortId(0), "10.1.0.5", "10.3.0.5", 20);
+    let nowhere = Sending::udp(PortId(0), "10.1.0.5", "203.0.113.9", 20);
+    let run = |twin: &mut Twin| {
+        let points = TapPoints { ingress: true, egress: true, drop: true };
+        let target = FilterTarget::Vrf(VrfId::MAIN);
+        let spec = TapSpec { id: 1, target, points, snaplen: 96, rate: None, program: None };
+        twin.change(|world| world.tables.add_tap(spec).unwrap());
+        let mut peers = Peers::default();
+        let packets = [&here, &nowhere, &here].map(|packet| packet.packets(&mut peers)).concat();
+        let packets: Vec<_> = packets.into_iter().map(|bytes| (PortId(0), bytes)).collect();
+        [twin.receive(0, &packets), twin.receive(0, &packets)]
+    };
+    let wanted = run(&mut reference());
+    for seen in &wanted {
+        assert!(seen.copies.len() >= 6, "each as it came, and as it leaves or is dropped");
+    }
+    for kind in KINDS {
+        for (wanted, seen) in wanted.iter().zip(run(&mut cached(kind))) {
+            assert_eq!(wanted.difference(&seen), None, "{kind}");
+        }
+    }
+}
+
 /// What the gateway itself sends comes by no port and from no SA: its VRF alone tells whose it is.
 #[test]
 fn the_gateway_answers_the_same_station_in_two_vrfs() {
@@ -136,6 +164,49 @@ fn the_gateway_answers_the_same_station_in_two_vrfs() {
         let mut twin = cached(kind);
         twin.change(open);
         for (wanted, seen) in wanted.iter().zip(run(&mut twin)) {
+            assert_eq!(wanted.difference(&seen), None, "{kind}");
+        }
+    }
+}
+
+/// The table is full, and what was decided of the batch's second SYN is that it opens a connection, which
+/// the first has opened by then: nobody makes room for that. Where the decision was found, and is
+/// stale, it is made anew.
+#[test]
+fn nobody_goes_for_a_connection_that_is_there() {
+    let (a, b) = (PortId(2), PortId(3));
+    let udp = |port, from: &str, to: &str, number| {
+        Sending::udp(port, from, to, 20).with_ports(53, number)
+    };
+    let (out, syn) =
+        (udp(a, "10.1.0.5", "10.3.0.5", 53), Sending::tcp(b, "10.2.0.8", "10.1.0.6", 2));
+    let (reset, back) =
+        (Sending::tcp(b, "10.2.0.8", "10.1.0.6", 4), |to, number| udp(b, "10.2.0.9", to, number));
+    let other = udp(b, "10.2.0.8", "10.1.0.6", 53);
+    let first = [back("10.1.0.5", 53)];
+    let fill = [out.clone(), out.clone(), syn.clone(), other, back("10.1.0.5", 53), reset];
+    let last = [back("10.1.0.5", 1000), syn.clone(), syn, out];
+    let run = |twin: &mut Twin| {
+        twin.publish(&[Act::SetFlows(VrfId(1), 12)]);
+        let mut peers = Peers::default();
+        let batches = [Some(&first[..]), None, Some(&fill), Some(&last)];
+        batches.map(|batch| {
+            let sent = |one: &Sending| {
+                let packets = one.packets(&mut peers).into_iter();
+                packets.map(|packet| (one.port, packet)).collect::<Vec<_>>()
+            };
+            let packets = match batch {
+                Some(batch) => batch.iter().flat_map(sent).collect(),
+                None => peers.answers(),
+            };
+            let seen = twin.receive(0, &packets);
+            peers.told = seen.frames().to_vec();
+            seen
+        })
+    };
+    let wanted = run(&mut reference());
+    for kind in KINDS {
+        for (wanted, seen) in wanted.iter().zip(run(&mut cached(kind))) {
             assert_eq!(wanted.difference(&seen), None, "{kind}");
         }
     }

@@ -34,8 +34,8 @@ enum Happening {
     Publication(Vec<Act>),
     /// Some of the case's packets come in at once.
     Batch(Vec<Index>),
-    /// What has left last is answered.
-    Answers,
+    /// What has left last is answered, and the answers so on, so many times.
+    Answers(u8),
     /// Milliseconds pass.
     Wait(u64),
 }
@@ -55,7 +55,7 @@ fn flow_happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
         4 => prop::collection::vec(flow_act(), 1..3).prop_map(Happening::Publication),
         4 => prop::collection::vec(any::<Index>(), 1..40).prop_map(Happening::Batch),
-        4 => Just(Happening::Answers),
+        4 => (1..4u8).prop_map(Happening::Answers),
         1 => (0..3000u64).prop_map(Happening::Wait),
     ]
 }
@@ -65,7 +65,7 @@ fn crowded_happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
         1 => prop::collection::vec(flow_act(), 1..3).prop_map(Happening::Publication),
         8 => prop::collection::vec(any::<Index>(), 10..60).prop_map(Happening::Batch),
-        4 => Just(Happening::Answers),
+        4 => (1..4u8).prop_map(Happening::Answers),
         1 => (0..3000u64).prop_map(Happening::Wait),
     ]
 }
@@ -148,7 +148,12 @@ fn run(
                 );
             }
         }
-        Happening::Answers => packets = peers.answers(),
+        Happening::Answers(times) => {
+            for _ in 1..*times {
+                run(reference, twins, sendings, peers, &Happening::Answers(1))?;
+            }
+            packets = peers.answers();
+        }
         Happening::Wait(time) => milliseconds = *time,
     }
     let wanted = reference.receive(milliseconds, &packets);
@@ -255,6 +260,28 @@ fn connections_open_alike_in_these_cases() {
         alike += twins[0].1.alike();
     }
     assert!(alike > 1000, "{alike}");
+}
+
+/// What comes of TCP in these cases is more than segments that are dropped as damaged.
+#[test]
+fn tcp_connections_are_established_in_these_cases() {
+    let mut runner = TestRunner::new_with_rng(
+        Config::default(),
+        TestRng::from_seed(RngAlgorithm::ChaCha, &[13; 32]),
+    );
+    let mut established = 0;
+    for _ in 0..60 {
+        let (mut reference, mut peers) = (reference(), Peers::default());
+        let before = Happening::Publication(vec![drawn(&mut runner, some_flows())]);
+        let some = prop::collection::vec(dialogue(WITHOUT_POLICIES), 20);
+        let sendings = drawn(&mut runner, some);
+        let happenings = drawn(&mut runner, prop::collection::vec(flow_happening(), 20));
+        for happening in std::iter::once(before).chain(happenings) {
+            run(&mut reference, &mut [], &sendings, &mut peers, &happening).unwrap();
+            established += reference.established();
+        }
+    }
+    assert!(established > 20, "{established}");
 }
 
 /// The same, over so many packets that the worker finds out that its cache does not pay, as too

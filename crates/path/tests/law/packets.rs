@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use wire::{PortId, Protocol, Spi, VrfId, fragment, ipv4, ipv6};
+use wire::{Addresses, FragmentClass, PortId, Protocol, Spi, VrfId, fragment, ipv4, ipv6};
 
 use crate::fixture::packet;
 use crate::world::acts::{algorithm, ends, spi, tunnel};
@@ -35,8 +35,8 @@ pub(crate) struct Sending {
 #[derive(Clone, Copy, Debug)]
 enum Upper {
     Udp(u16, u16),
-    /// Ports and flags.
-    Tcp(u16, u16, u8),
+    /// Ports, flags, and the numbers of what is sent and acknowledged.
+    Tcp(u16, u16, u8, [u32; 2]),
     Sctp(u16, u16),
     Echo,
     /// ICMP other than echo.
@@ -92,6 +92,17 @@ impl Sending {
         }
     }
 
+    /// A segment of TCP with these flags, that begins a connection.
+    pub(crate) fn tcp(port: PortId, source: &str, destination: &str, flags: u8) -> Self {
+        let upper = Upper::Tcp(53, 53, flags, [0, 0]);
+        Self { upper, dont_fragment: false, ..Self::udp(port, source, destination, 20) }
+    }
+
+    /// With these ports.
+    pub(crate) fn with_ports(self, from: u16, to: u16) -> Self {
+        Self { upper: Upper::Udp(from, to), dont_fragment: false, ..self }
+    }
+
     /// An echo request.
     pub(crate) fn echo(port: PortId, source: &str, destination: &str) -> Self {
         Self { upper: Upper::Echo, ..Self::udp(port, source, destination, 20) }
@@ -128,13 +139,14 @@ impl Sending {
         let icmp = if is_v4 { Protocol::ICMP } else { Protocol::ICMPV6 };
         let (protocol, mut upper) = match self.upper {
             Upper::Udp(from, to) => ports(Protocol::UDP, from, to, &[length[0], length[1], 0, 0]),
-            Upper::Tcp(from, to, flags) => {
+            Upper::Tcp(from, to, flags, numbers) => {
                 // SYNs announce an MSS.
                 let is_syn = flags & 2 != 0;
                 let offset = if is_syn { 0x60 } else { 0x50 };
-                let header = [0, 0, 0, 1, 0, 0, 0, 0, offset, flags, 1, 0, 0, 0, 0, 0];
+                let numbers = numbers.map(u32::to_be_bytes).concat();
+                let header = [offset, flags, 1, 0, 0, 0, 0, 0];
                 let options: &[u8] = if is_syn { &[2, 4, 0x05, 0xb4] } else { &[] };
-                ports(Protocol::TCP, from, to, &[&header, options].concat())
+                ports(Protocol::TCP, from, to, &[&numbers, &header[..], options].concat())
             }
             Upper::Sctp(from, to) => ports(Protocol::SCTP, from, to, &[0; 8]),
             Upper::Echo => (icmp, vec![if is_v4 { 8 } else { 128 }, 0, 0, 0, 0, 7, 0, 1]),
@@ -148,16 +160,22 @@ impl Sending {
             Upper::Esp(spi) => (Protocol::ESP, [spi.0.to_be_bytes(), [0, 0, 0, 9]].concat()),
         };
         upper.extend((0..self.payload).map(|at| at as u8));
-        if let Upper::Echo = self.upper {
-            let sum = match is_v4 {
-                true => wire::checksum::checksum(&upper),
-                false => wire::checksum::upper(
-                    &crate::fixture::addresses(source, destination),
-                    icmp,
-                    &upper,
-                ),
-            };
-            upper[2..4].copy_from_slice(&sum.to_be_bytes());
+        let sum = match is_v4 && protocol == icmp {
+            true => wire::checksum::checksum(&upper),
+            false => {
+                let addresses = crate::fixture::addresses(source, destination);
+                wire::checksum::upper(&addresses, protocol, &upper)
+            }
+        };
+        let place = match self.upper {
+            Upper::Echo => Some(2),
+            Upper::Tcp(..) => Some(16),
+            // In IPv4 it may have none.
+            Upper::Udp(from, _) if !is_v4 || from != 53 => Some(6),
+            _ => None,
+        };
+        if let Some(place) = place {
+            upper[place..place + 2].copy_from_slice(&sum.to_be_bytes());
         }
         let mut whole = packet(source, destination, protocol, self.hop_limit, &upper);
         if is_v4 {
@@ -243,8 +261,8 @@ pub(crate) fn sending() -> impl Strategy<Value = Sending> {
     let to = || prop_oneof![6 => number(), 1 => Just(500u16)];
     let upper = prop_oneof![
         8 => (number(), to()).prop_map(|(from, to)| Upper::Udp(from, to)),
-        3 => (number(), number(), select(vec![2, 2, 0x12, 0x10, 4]))
-            .prop_map(|(from, to, flags)| Upper::Tcp(from, to, flags)),
+        3 => (number(), number(), select(vec![2, 2, 0x12, 0x10, 4]), numbers())
+            .prop_map(|(from, to, flags, numbers)| Upper::Tcp(from, to, flags, numbers)),
         1 => (number(), number()).prop_map(|(from, to)| Upper::Sctp(from, to)),
         2 => Just(Upper::Echo),
         1 => Just(Upper::Complaint),
@@ -298,6 +316,12 @@ pub(crate) fn sending() -> impl Strategy<Value = Sending> {
     )
 }
 
+/// Numbers of a segment: mostly those that begin a connection, and such as may follow or are wild.
+fn numbers() -> impl Strategy<Value = [u32; 2]> {
+    let one = || prop_oneof![6 => Just(0u32), 2 => 1..40u32, 1 => any::<u32>()];
+    [one(), one()]
+}
+
 /// Small whole packets of a VRF, from hosts on one side to hosts on the other.
 pub(crate) fn dialogue(vrf: VrfId) -> impl Strategy<Value = Sending> {
     from_ports(vrf, vec![53, 1000])
@@ -323,9 +347,9 @@ fn from_ports(vrf: VrfId, sources: Vec<u16>) -> impl Strategy<Value = Sending> {
     ];
     let number = || select(vec![53u16, 1000]);
     let upper = prop_oneof![
-        5 => (select(sources.clone()), number()).prop_map(|(from, to)| Upper::Udp(from, to)),
-        2 => (select(sources), number(), select(vec![2, 0x12, 0x10]))
-            .prop_map(|(from, to, flags)| Upper::Tcp(from, to, flags)),
+        3 => (select(sources.clone()), number()).prop_map(|(from, to)| Upper::Udp(from, to)),
+        4 => (select(sources), number(), select(vec![2, 2, 2, 2, 2, 0x12, 0x10, 0x11, 4]), numbers())
+            .prop_map(|(from, to, flags, numbers)| Upper::Tcp(from, to, flags, numbers)),
     ];
     (ends, upper).prop_map(|((port, (source, destination)), upper)| Sending {
         upper,
@@ -336,7 +360,7 @@ fn from_ports(vrf: VrfId, sources: Vec<u16>) -> impl Strategy<Value = Sending> {
 
 impl Peers {
     /// What stations answer to the frames that have left last: each as it was, from its destination to its
-    /// source, with the checksums that it had.
+    /// source, with the checksums that it had; but segments of TCP as a peer would answer them.
     pub(crate) fn answers(&self) -> Vec<(PortId, Vec<u8>)> {
         let of_port = |(port, frames): (PortId, &Vec<Vec<u8>>)| {
             let all = frames.iter().filter_map(|frame| Some((port, answer(port, frame)?)));
@@ -358,5 +382,34 @@ fn answer(port: PortId, frame: &[u8]) -> Option<Vec<u8>> {
     let middle = addresses.len() / 2;
     packet[addresses].rotate_left(middle);
     packet[upper..upper + 4].rotate_left(2);
+    if headers.protocol == Protocol::TCP && headers.fragment.class == FragmentClass::Whole {
+        let addresses = wire::headers::parse(&packet).ok()?.addresses;
+        answer_segment(packet.get_mut(upper..)?, addresses)?;
+    }
     Some(packet)
+}
+
+/// Acknowledges a segment: a SYN and a FIN by one of its own. `None` for a reset, which nobody
+/// answers.
+fn answer_segment(segment: &mut [u8], addresses: Addresses) -> Option<()> {
+    let [fin, syn, reset, ack] = [1, 2, 4, 0x10];
+    let header = 4 * usize::from(segment.get(12)? >> 4);
+    let (flags, length) = (*segment.get(13)?, segment.len().checked_sub(header)?);
+    if flags & reset != 0 {
+        return None;
+    }
+    let number = |at: usize| u32::from_be_bytes(*segment[at..].first_chunk().unwrap());
+    let counted = length as u32 + u32::from(flags & syn != 0) + u32::from(flags & fin != 0);
+    let (sent, acknowledged) = (number(4), number(8));
+    // Who was acknowledged nothing yet begins somewhere.
+    let next = if flags & ack != 0 { acknowledged } else { sent ^ 0x1234_5678 };
+    // What a SYN was answered by is acknowledged, and not answered by another.
+    let begins = flags & (syn | ack) == syn;
+    segment[4..8].copy_from_slice(&next.to_be_bytes());
+    segment[8..12].copy_from_slice(&sent.wrapping_add(counted).to_be_bytes());
+    segment[13] = ack | flags & fin | if begins { syn } else { 0 };
+    segment[16..18].fill(0);
+    let sum = wire::checksum::upper(&addresses, Protocol::TCP, segment);
+    segment[16..18].copy_from_slice(&sum.to_be_bytes());
+    Some(())
 }

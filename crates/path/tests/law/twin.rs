@@ -5,7 +5,7 @@ use std::time::Duration;
 use flow::CacheSettings;
 use io::memory::{self, MemoryHandle, MemoryOptions};
 use packet::{DropReason, Time};
-use path::{Arriving, Fate, Worker, WorkerSettings};
+use path::{Arriving, Fate, TapDirection, TapReader, Worker, WorkerSettings};
 use tables::{Event, LookupEngine, NextHopId, Publisher, Tables};
 use wire::{Mac, Origin, PacketFields, PortId};
 
@@ -15,6 +15,8 @@ use crate::world::{Act, QUEUES, World, port_link, port_vlan};
 
 const STATION: Mac = Mac([2, 0xee, 0, 0, 0, 1]);
 const BUFFERS: usize = 2048;
+/// Bytes of copies for taps: enough for all of some packets.
+const COPIES: usize = 1 << 22;
 
 /// A gateway with its own tables, made from the same events as the others'.
 pub(crate) struct Twin {
@@ -23,8 +25,12 @@ pub(crate) struct Twin {
     world: World,
     handles: Vec<MemoryHandle>,
     events: rtrb::Consumer<Event>,
+    taps: TapReader,
     now: Time,
 }
+
+/// A copy for a tap: its tap, which way it goes, its port, what was decided, its length and its bytes.
+type Copy = (u64, TapDirection, String, String, u32, Vec<u8>);
 
 /// All that can be seen of a gateway after some packets.
 #[derive(Debug, Default, PartialEq)]
@@ -49,6 +55,8 @@ pub(crate) struct Seen {
     /// Every connection.
     connections: Vec<conntrack::Connection>,
     events: Vec<Event>,
+    /// Every copy for a tap, in order.
+    pub(crate) copies: Vec<Copy>,
     held: usize,
 }
 
@@ -69,6 +77,8 @@ impl Twin {
         };
         let mut worker =
             Worker::new(&settings, publisher.shared().reader(), events_in, probes_out).unwrap();
+        let (writer, taps) = path::tap_ring(COPIES);
+        worker.set_taps(writer);
         let handles = (0..QUEUES)
             .map(PortId)
             .map(|id| {
@@ -79,7 +89,7 @@ impl Twin {
                 handle
             })
             .collect();
-        Self { worker, publisher, world, handles, events, now: Time(1_000_000_000) }
+        Self { worker, publisher, world, handles, events, taps, now: Time(1_000_000_000) }
     }
 
     /// Does some things to the tables and publishes them.
@@ -126,6 +136,11 @@ impl Twin {
     fn take(&mut self, seen: &mut Seen) {
         for (frames, handle) in seen.frames.iter_mut().zip(&mut self.handles) {
             frames.extend(std::iter::from_fn(|| handle.pop()));
+        }
+        while let Some(copy) = self.taps.read() {
+            let (interface, comment) = (copy.interface.to_owned(), copy.comment.to_owned());
+            let bytes = copy.bytes.to_vec();
+            seen.copies.push((copy.tap, copy.direction, interface, comment, copy.length, bytes));
         }
     }
 
@@ -219,6 +234,14 @@ impl Twin {
         self.worker.statistics().decided_alike.read()
     }
 
+    /// How many TCP connections are established now.
+    pub(crate) fn established(&self) -> usize {
+        let tables = self.publisher.current();
+        let connections = tables.connections().unwrap();
+        let all = (0..8).filter_map(|index| connections.connection(index, self.now));
+        all.filter(|one| one.state == conntrack::State::Established).count()
+    }
+
     /// Hits, and packets that were decided without looking.
     pub(crate) fn looked(&self) -> (u64, u64) {
         let caches = &self.worker.statistics().caches;
@@ -294,6 +317,12 @@ impl Seen {
         if self.connections != other.connections {
             let (mine, theirs) = (&self.connections, &other.connections);
             text += &format!("connections: {mine:#?} and {theirs:#?}\n");
+        }
+        if self.copies != other.copies {
+            let mut pairs = self.copies.iter().zip(&other.copies);
+            let first = pairs.find(|(one, two)| one != two);
+            let counts = (self.copies.len(), other.copies.len());
+            text += &format!("{counts:?} copies for taps, the first other one: {first:?}\n");
         }
         Some(text + &format!("{:?} and {:?}", self.statistics, other.statistics))
     }

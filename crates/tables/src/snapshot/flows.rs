@@ -34,6 +34,11 @@ impl Tables {
         self.flows.joined.get(&vrf).map_or(&[], |ports| ports)
     }
 
+    /// The same of all VRFs.
+    pub fn all_joined(&self) -> impl Iterator<Item = PortId> {
+        self.flows.joined.values().flat_map(|ports| ports.iter().copied())
+    }
+
     /// The connection table, if there is one.
     #[inline(always)]
     pub fn connections(&self) -> Option<&Arc<Connections>> {

@@ -15,7 +15,7 @@ pub(super) const CONNTRACK: Section = Section {
             "connections",
             "262144",
             "Connections that there may be at once. Their memory is taken when the table is \
-            made: about 310 bytes for each, and 64 more for each of IPv6.",
+            made: about 232 bytes for each, and 64 more for each that may be of IPv6.",
         ),
         key(
             "ipv6-connections",
