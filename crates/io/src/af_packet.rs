@@ -14,7 +14,7 @@
 //! frames.
 //!
 //! The port's address is the interface's own unless another is configured, in which case the
-//! interface is made promiscuous; [`Promiscuous`] does that for other reasons. All multicast is received, as neighbour discovery needs. What the
+//! interface is made promiscuous; [`crate::promiscuous`] does that for other reasons. All multicast is received, as neighbour discovery needs. What the
 //! port itself sends is not received.
 //!
 //! The kernel's own stack sees the same frames. An interface that is given to the gateway should
@@ -154,24 +154,6 @@ const RECEIVE_BUFFER: libc::c_int = 16 << 20;
 
 /// Bytes that may be on their way out.
 const SEND_BUFFER: libc::c_int = 4 << 20;
-
-/// Has an interface receive frames for whatever station (`PACKET_MR_PROMISC`, packet(7)), as long as
-/// this lives. The system counts who wants that.
-#[derive(Debug)]
-pub struct Promiscuous(#[expect(dead_code, reason = "it ends with the socket")] PacketSocket);
-
-impl Promiscuous {
-    /// Makes the interface with this index promiscuous.
-    ///
-    /// # Errors
-    /// If the system refuses: without `CAP_NET_RAW`, or if the interface is gone.
-    pub fn new(index: u32) -> io::Result<Self> {
-        let index = i32::try_from(index).map_err(io::Error::other)?;
-        let socket = PacketSocket::new()?;
-        socket.add_membership(index, libc::PACKET_MR_PROMISC)?;
-        Ok(Self(socket))
-    }
-}
 
 impl AfPacketPort {
     fn open(options: &AfPacketOptions, interface: &Interface, mtu: u16) -> Result<Self, OpenError> {

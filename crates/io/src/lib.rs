@@ -23,6 +23,7 @@ pub mod links;
 pub mod memory;
 pub mod offload;
 pub mod pcap;
+pub mod promiscuous;
 mod room;
 pub mod rtnetlink;
 mod sys;
