@@ -1,5 +1,6 @@
 //! Connections, in the words of conntrack-tools.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -180,6 +181,9 @@ pub struct ConnectionView {
     /// Its label in hexadecimal digits, if it is not 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
+    /// The name of its zone's timeout policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_policy: Option<String>,
     /// Its helper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub helper: Option<String>,
@@ -266,6 +270,18 @@ pub struct ConnectionStatistics {
     /// Announcements for which there was no place or no port.
     #[serde(default)]
     pub expect_failed: u64,
+}
+
+/// How long connections may be unused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeoutPolicyView {
+    /// Its name; nothing if these are the timeouts of the zones that have no policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The zones that have it.
+    pub zones: Vec<u16>,
+    /// Seconds, by the configuration's names of timeouts.
+    pub timeouts: BTreeMap<String, u64>,
 }
 
 /// A connection that is expected.

@@ -50,7 +50,8 @@ pub use cache::{
 pub use conntrack::{
     ConnectionChange, ConnectionChangeKind, ConnectionEvent, ConnectionEventSpec, ConnectionFilter,
     ConnectionPage, ConnectionQuery, ConnectionStatistics, ConnectionStatus, ConnectionView,
-    ExpectationView, MAX_CONNECTION_PAGE, NatFilter, NatPoolView, TupleFilter, TupleView,
+    ExpectationView, MAX_CONNECTION_PAGE, NatFilter, NatPoolView, TimeoutPolicyView, TupleFilter,
+    TupleView,
 };
 pub use cost::{Cost, CostReport, StageCost, WorkerCost};
 pub use daemon::{AuditView, DaemonView};

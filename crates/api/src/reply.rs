@@ -8,7 +8,9 @@ use thiserror::Error;
 
 use crate::batch::BatchReport;
 use crate::cache::{CacheReport, PolicyAdded, SpdReport};
-use crate::conntrack::{ConnectionPage, ConnectionStatistics, ExpectationView, NatPoolView};
+use crate::conntrack::{
+    ConnectionPage, ConnectionStatistics, ExpectationView, NatPoolView, TimeoutPolicyView,
+};
 use crate::cost::CostReport;
 use crate::daemon::DaemonView;
 use crate::filter::FilterView;
@@ -105,6 +107,8 @@ pub enum Reply {
     Connections(ConnectionPage),
     /// What the connection table has done.
     ConnectionStatistics(ConnectionStatistics),
+    /// Timeouts, those of zones without a policy first; nothing if no connections are tracked.
+    TimeoutPolicies(Vec<TimeoutPolicyView>),
     /// Connections that are expected.
     Expectations(Vec<ExpectationView>),
     /// Pools for translated sources.

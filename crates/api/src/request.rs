@@ -219,6 +219,8 @@ pub enum Request {
     ConnectionCount,
     /// What the connection table has done.
     ConnectionStatistics,
+    /// How long connections may be unused. `Reply::TimeoutPolicies`.
+    TimeoutList,
     /// `Reply::Expectations`.
     ExpectationList,
     /// Ends all expectations. `Reply::Count`.
@@ -289,6 +291,7 @@ impl Request {
                 | Self::ConnectionGet(_)
                 | Self::ConnectionCount
                 | Self::ConnectionStatistics
+                | Self::TimeoutList
                 | Self::ExpectationList
                 | Self::NatPools
                 | Self::TapList

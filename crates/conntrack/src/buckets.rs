@@ -145,6 +145,13 @@ impl Buckets {
         (first, second)
     }
 
+    /// Returns when everybody who held a lock at the call has given it back.
+    pub(crate) fn wait_for_locks(&self) {
+        for shard in &self.shards {
+            drop(lock(shard));
+        }
+    }
+
     /// Asks for the memory that the buckets of a hash are in.
     pub(crate) fn prefetch(&self, hash: u64) {
         for bucket in self.pair(hash) {

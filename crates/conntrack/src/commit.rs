@@ -80,7 +80,8 @@ impl Connections {
         };
         self.buckets.prefetch(hash);
         // A place first, outside of the locks of the buckets: making room takes such locks.
-        let due = self.deadline(Control::new(0, new.policy.0, flags, state), &own, &own, now);
+        let policy = self.timeouts.of_zone(new.zone);
+        let due = self.deadline(Control::new(0, policy.0, flags, state), &own, &own, now);
         let wanted = (hashes[0] as u32, is_wide);
         let source = original.addresses.source();
         let index = match self.free_place(wanted, due, now) {
@@ -283,7 +284,9 @@ impl Connections {
         }
         let generation = self.control(index).generation();
         let flags = flags.with(Flags::LIVE);
-        let control = Control::new(generation, new.policy.0, flags, state);
+        // Read under the lock, for `set_timeouts`.
+        let policy = self.timeouts.of_zone(new.zone);
+        let control = Control::new(generation, policy.0, flags, state);
         entry.lines[0].0[word::CONTROL].store(control.0, Ordering::Release);
         if control.may_go() {
             self.evictable.set(index);

@@ -145,6 +145,12 @@ impl Control {
         Self(self.0 & !0x00ff_ffff | u64::from(flags.0) << 8 | state as u64)
     }
 
+    /// The same with another timeout policy.
+    #[must_use]
+    pub(crate) fn with_policy(self, policy: u8) -> Self {
+        Self(self.0 & !0xff00_0000 | u64::from(policy) << 24)
+    }
+
     /// The next generation of the same connection.
     #[must_use]
     pub(crate) fn changed(self) -> Self {

@@ -23,6 +23,7 @@ mod limits;
 pub mod nat;
 mod packet;
 mod places;
+mod policies;
 mod related;
 mod rewrite;
 mod sctp;
@@ -41,10 +42,11 @@ pub use ct_state::{CtState, Direction, Handle, Named, Reference, Stamp};
 pub use expectation::{Expectation, ExpectationChange, NotExpected};
 pub use limits::{ClassLimits, LimitKind, SourceLimits};
 pub use packet::{Chunks, Packet, Segment};
+pub use policies::{MOST_POLICIES, TimeoutPolicy};
 pub use related::Related;
 pub use rewrite::{NotTranslated, Translation};
 pub use table::{
     Connections, Counts, Hit, MOST_CONNECTIONS, New, NotMade, Plain, Refused, Settings, Tracked,
 };
-pub use timeout::{PolicyId, State, TIMEOUT_POLICIES};
+pub use timeout::{PolicyId, State};
 pub use tuple::{Role, Tuple};

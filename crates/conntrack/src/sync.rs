@@ -2,12 +2,12 @@
 //! memory that tables of them stand in.
 
 #[cfg(not(all(test, feature = "loom")))]
-pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 #[cfg(not(all(test, feature = "loom")))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
 
 #[cfg(all(test, feature = "loom"))]
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 #[cfg(all(test, feature = "loom"))]
 pub(crate) use loom::sync::{Mutex, MutexGuard};
 

@@ -1,7 +1,6 @@
 //! The connection table: lookup, hit, commit.
 
 use core::fmt;
-use core::time::Duration;
 
 use packet::{KeyHasher, Time};
 use thiserror::Error;
@@ -14,8 +13,9 @@ use crate::expectation::{Expectation, ExpectationChange, Expectations, NotExpect
 use crate::helper::Helpers;
 use crate::limits::{ClassLimits, LimitKind, Limits, SourceLimits};
 use crate::places::Places;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, allocate};
-use crate::timeout::{PolicyId, State, Timeouts};
+use crate::policies::Policies;
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, allocate};
+use crate::timeout::Timeouts;
 use crate::tuple::Tuple;
 
 /// The most connections of a table.
@@ -137,8 +137,6 @@ pub struct New {
     pub original: Tuple,
     /// Tuple of the replies as they will arrive: `original.reversed()` without NAT.
     pub reply: Tuple,
-    /// Timeouts.
-    pub policy: PolicyId,
     /// Mark.
     pub mark: u32,
     /// Label.
@@ -158,15 +156,13 @@ pub struct New {
 }
 
 impl New {
-    /// Without NAT, mark, label, helper, class or master, with the default timeouts.
+    /// Without NAT, mark, label, helper, class or master.
     pub fn plain(zone: u16, original: Tuple) -> Self {
         let reply = original.reversed();
-        let policy = PolicyId::default();
         Self {
             zone,
             original,
             reply,
-            policy,
             mark: 0,
             label: 0,
             helper: 0,
@@ -230,6 +226,7 @@ pub struct Connections {
     /// The pool of places that is looked at next.
     pub(crate) turn: AtomicU32,
     pub(crate) timeouts: Timeouts,
+    pub(crate) policies: Mutex<Policies>,
     pub(crate) limits: Limits,
     pub(crate) expectations: Expectations,
     pub(crate) helpers: Helpers,
@@ -271,6 +268,7 @@ impl Connections {
                 made_before: AtomicU64::new(0),
                 turn: AtomicU32::new(0),
                 timeouts: Timeouts::new()?,
+                policies: Mutex::new(Policies::new()),
                 limits: Limits::new(secret),
                 expectations: Expectations::new(settings.expectations, secret),
                 helpers: Helpers::new(secret),
@@ -296,11 +294,6 @@ impl Connections {
             + self.places.bytes()
             + self.evictable.bytes()
             + size_of_val(&*self.stamps)
-    }
-
-    /// Sets a timeout, also for connections that there are.
-    pub fn set_timeout(&self, policy: PolicyId, state: State, timeout: Duration) {
-        self.timeouts.set(policy, state, timeout);
     }
 
     /// What has happened so far.

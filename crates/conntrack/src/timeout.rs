@@ -1,10 +1,11 @@
 //! How long a connection may be unused, by its state.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use packet::Time;
 
-use crate::sync::{AtomicU32, Ordering, allocate};
+use crate::sync::{AtomicU8, AtomicU32, Ordering, allocate};
 
 /// Time of last use and timeouts are in ticks of 2^26 nanoseconds, 67 milliseconds, which go round
 /// in nine years.
@@ -125,13 +126,19 @@ impl State {
 
 /// The number of a timeout policy. 0 is the default one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct PolicyId(pub u8);
+pub struct PolicyId(pub(crate) u8);
 
-/// Timeout policies that there may be. Loom has one, as it keeps account of each atomic.
-pub const TIMEOUT_POLICIES: usize = if cfg!(all(test, feature = "loom")) { 1 } else { 256 };
+/// Numbers of policies. Loom has one, as it keeps account of each atomic.
+pub(crate) const NUMBERS: usize = if cfg!(all(test, feature = "loom")) { 1 } else { 256 };
 
-/// All timeout policies.
-pub(crate) struct Timeouts(Box<[[AtomicU32; STATES]]>);
+/// All timeout policies, and which one each zone has.
+pub(crate) struct Timeouts {
+    policies: Box<[[AtomicU32; STATES]]>,
+    zones: Box<[AtomicU8]>,
+}
+
+/// Loom has one.
+const ZONES: usize = if cfg!(all(test, feature = "loom")) { 1 } else { 1 << 16 };
 
 /// A policy is two cache lines.
 const STATES: usize = 32;
@@ -140,8 +147,8 @@ const _: () = assert!(State::ALL.len() <= STATES);
 impl Timeouts {
     /// With nf_conntrack's defaults in each.
     pub(crate) fn new() -> Option<Self> {
-        let all = Self(allocate(TIMEOUT_POLICIES)?);
-        for policy in 0..TIMEOUT_POLICIES {
+        let all = Self { policies: allocate(NUMBERS)?, zones: allocate(ZONES)? };
+        for policy in 0..NUMBERS {
             for state in State::ALL {
                 all.set(PolicyId(policy as u8), *state, state.default_timeout());
             }
@@ -150,13 +157,28 @@ impl Timeouts {
     }
 
     pub(crate) fn set(&self, policy: PolicyId, state: State, timeout: Duration) {
-        let place = &self.0[usize::from(policy.0)][state as usize % STATES];
+        let place = &self.policies[usize::from(policy.0)][state as usize % STATES];
         place.store(ticks(timeout), Ordering::Relaxed);
     }
 
     #[inline(always)]
     pub(crate) fn ticks(&self, policy: u8, state: State) -> u32 {
-        self.0[usize::from(policy)][state as usize % STATES].load(Ordering::Relaxed)
+        self.policies[usize::from(policy)][state as usize % STATES].load(Ordering::Relaxed)
+    }
+
+    /// The policy of a zone.
+    pub(crate) fn of_zone(&self, zone: u16) -> PolicyId {
+        PolicyId(self.zones[usize::from(zone) % ZONES].load(Ordering::Relaxed))
+    }
+
+    /// Gives these zones policies, and all others the default one. Returns whether one has changed.
+    pub(crate) fn set_zones(&self, policies: &BTreeMap<u16, PolicyId>) -> bool {
+        let mut is_changed = false;
+        for (zone, place) in (0..=u16::MAX).zip(&self.zones) {
+            let policy = policies.get(&zone).copied().unwrap_or_default();
+            is_changed |= place.swap(policy.0, Ordering::Relaxed) != policy.0;
+        }
+        is_changed
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use conntrack::{
     Chunks, ClassLimits, Connections, CtState, Direction, Hit, LimitKind, MOST_CONNECTIONS, New,
-    NotMade, Packet, PolicyId, Reason, Reference, Refused, Settings, SourceLimits, State, Tuple,
+    NotMade, Packet, Reason, Reference, Refused, Settings, SourceLimits, State, Tuple,
 };
 use gate::{EST, Gate, INV, NEW, REPLY, addresses, segment, settings, tcp, udp};
 use packet::Time;
@@ -548,19 +548,6 @@ fn a_table_has_a_size() {
     let both = Connections::new(&settings(262_144), [0; 2], Time(0)).unwrap().bytes() as f64;
     assert!(ipv4 / 262_144.0 < 233.0, "{}", ipv4 / 262_144.0);
     assert!(both / 262_144.0 < 297.0, "{}", both / 262_144.0);
-}
-
-#[test]
-fn timeouts_may_be_changed_for_a_policy() {
-    let mut gate = Gate::new(&settings(8));
-    let policy = PolicyId(7);
-    gate.table.set_timeout(policy, State::UdpUnreplied, Duration::from_secs(3));
-    let new = New { policy, ..New::plain(0, udp(1, 1)) };
-    gate.packet_as(&new, &DATAGRAM);
-    gate.packet(udp(2, 2), &DATAGRAM);
-    gate.wait(4);
-    assert_eq!(gate.lookup(&udp(1, 1)), None);
-    assert!(gate.lookup(&udp(2, 2)).is_some());
 }
 
 /// A slow table: what is known of a UDP connection, by both tuples.

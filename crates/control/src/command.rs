@@ -206,6 +206,7 @@ fn without_family(request: &Request) -> String {
         }
         R::ConnectionCount => "conntrack -C".to_owned(),
         R::ConnectionStatistics => "conntrack -S".to_owned(),
+        R::TimeoutList => "conntrack -L timeout".to_owned(),
         R::ExpectationList => "conntrack -L expect".to_owned(),
         R::ExpectationFlush => "conntrack -F expect".to_owned(),
         R::NatPools => "show nat".to_owned(),

@@ -3,16 +3,19 @@
 
 use core::net::IpAddr;
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use api::{
     ConnectionChange, ConnectionFilter, ConnectionPage, ConnectionQuery, ConnectionStatistics,
     ConnectionStatus, ConnectionView, ExpectationView, Family, MAX_CONNECTION_PAGE, NatFilter,
-    NatPoolView, Refusal, RefusalCode, Reply, Request, TupleFilter, TupleView,
+    NatPoolView, Refusal, RefusalCode, Reply, Request, TimeoutPolicyView, TupleFilter, TupleView,
 };
 use conntrack::{Connection, Connections, Expectation, Role, State, Tuple};
 use packet::Time;
 use tables::{NatPool, Tables};
 use types::{Addresses, Protocol};
+
+use crate::conntrack_settings::TIMEOUTS;
 
 /// Places of the table that one request looks at.
 const PLACES: u32 = 32_768;
@@ -23,6 +26,7 @@ pub fn handle(tables: &Tables, request: &Request, now: Time) -> Option<Result<Re
     Some(match request {
         Request::ConnectionStatistics => Ok(Reply::ConnectionStatistics(statistics(tables))),
         Request::ConnectionCount => Ok(Reply::Count(statistics(tables).connections.into())),
+        Request::TimeoutList => Ok(Reply::TimeoutPolicies(timeout_policies(tables))),
         Request::ExpectationList => Ok(Reply::Expectations(expectations(tables, now))),
         Request::ExpectationFlush => {
             let count = expectations(tables, now).len() as u64;
@@ -75,6 +79,22 @@ fn statistics(tables: &Tables) -> ConnectionStatistics {
         distrusted: helpers.distrusted,
         expect_failed: helpers.refused,
     }
+}
+
+fn timeout_policies(tables: &Tables) -> Vec<TimeoutPolicyView> {
+    let Some(table) = tables.connections() else { return Vec::new() };
+    let (usual, policies) = table.timeouts();
+    let seconds = |timeouts: &BTreeMap<State, Duration>| {
+        let seconds = |state: &State| timeouts.get(state).map_or(0, Duration::as_secs);
+        TIMEOUTS.iter().map(|(name, states)| ((*name).to_owned(), seconds(&states[0]))).collect()
+    };
+    let usual = TimeoutPolicyView { name: None, zones: Vec::new(), timeouts: seconds(&usual) };
+    let named = policies.iter().map(|policy| TimeoutPolicyView {
+        name: Some(policy.name.to_string()),
+        zones: policy.zones.iter().copied().collect(),
+        timeouts: seconds(&policy.timeouts),
+    });
+    core::iter::once(usual).chain(named).collect()
 }
 
 /// Those that are not void.
@@ -399,6 +419,7 @@ pub fn view(table: &Connections, connection: &Connection, now: Time) -> Connecti
         status: statuses(connection),
         mark: connection.mark,
         label: (connection.label != 0).then(|| format!("{:#x}", connection.label)),
+        timeout_policy: table.policy_name(connection.policy).map(|name| name.to_string()),
         helper,
         master: connection.master,
     }

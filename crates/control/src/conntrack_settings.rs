@@ -1,9 +1,9 @@
 //! What `[conntrack]` says.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use conntrack::{MOST_CONNECTIONS, PolicyId, Settings, SourceLimits, State};
+use conntrack::{MOST_CONNECTIONS, Settings, SourceLimits, State, TimeoutPolicy};
 
 /// The names of timeouts, as nf_conntrack's sysctls have them, and the states whose they are.
 pub(crate) const TIMEOUTS: &[(&str, &[State])] = &[
@@ -34,6 +34,18 @@ pub(crate) const TIMEOUTS: &[(&str, &[State])] = &[
 /// The longest timeout, in seconds: a year.
 pub(crate) const MAX_TIMEOUT: u32 = 31_536_000;
 
+/// Timeouts in seconds by their names.
+pub(crate) type Timeouts = BTreeMap<&'static str, u32>;
+
+/// A timeout policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicySettings {
+    /// The zones that have it.
+    pub zones: BTreeSet<u16>,
+    /// Its timeouts. Others are those of the section.
+    pub timeouts: Timeouts,
+}
+
 /// How connections are tracked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConntrackSettings {
@@ -45,8 +57,10 @@ pub struct ConntrackSettings {
     pub accounting: bool,
     /// Whether a TCP connection may be picked up in the middle.
     pub loose: bool,
-    /// Timeouts in seconds by their names, where the file says them.
-    pub timeouts: BTreeMap<&'static str, u32>,
+    /// Timeouts, where the file says them.
+    pub timeouts: Timeouts,
+    /// Timeout policies by their names.
+    pub policies: BTreeMap<String, PolicySettings>,
     /// The most connections of zones.
     pub limits: BTreeMap<u16, u32>,
     /// The most connections of sources and prefixes, in each zone by itself.
@@ -65,6 +79,7 @@ impl Default for ConntrackSettings {
             accounting: false,
             loose: false,
             timeouts: BTreeMap::new(),
+            policies: BTreeMap::new(),
             limits: BTreeMap::new(),
             source_limits: NO_SOURCE_LIMITS,
         }
@@ -93,12 +108,12 @@ impl ConntrackSettings {
 
     /// Sets what can be set of a table that is there. `before` was in force.
     pub(crate) fn set(&self, table: &conntrack::Connections, before: &Self) {
-        for (name, states) in TIMEOUTS {
-            for state in *states {
-                let seconds = self.timeouts.get(name).copied().unwrap_or(default_seconds(*state));
-                table.set_timeout(PolicyId::default(), *state, Duration::from_secs(seconds.into()));
-            }
-        }
+        let policies = self.policies.iter().map(|(name, policy)| TimeoutPolicy {
+            name: name.as_str().into(),
+            zones: policy.zones.clone(),
+            timeouts: by_state(&policy.timeouts),
+        });
+        table.set_timeouts(&by_state(&self.timeouts), &policies.collect::<Vec<_>>());
         let gone = before.limits.keys().filter(|zone| !self.limits.contains_key(zone));
         gone.for_each(|zone| table.limit_zone(*zone, 0));
         self.limits.iter().for_each(|(zone, limit)| table.limit_zone(*zone, *limit));
@@ -126,11 +141,20 @@ impl ConntrackSettings {
         let mut all = changes(TIMEOUTS.iter().map(|(name, states)| {
             (*name, timeout(self, name, states[0]), timeout(wanted, name, states[0]))
         }));
+        let policy = |settings: &Self, name: &str| {
+            settings.policies.get(name).map_or_else(|| "none".to_owned(), PolicySettings::to_string)
+        };
+        let names: BTreeSet<_> = self.policies.keys().chain(wanted.policies.keys()).collect();
+        for name in names {
+            let (is, wanted) = (policy(self, name), policy(wanted, name));
+            if is != wanted {
+                all.push(format!("timeout-policy {name}: {is} -> {wanted}"));
+            }
+        }
         let limit = |settings: &Self, zone: u16| {
             settings.limits.get(&zone).map_or_else(|| "none".to_owned(), u32::to_string)
         };
-        let zones: std::collections::BTreeSet<_> =
-            self.limits.keys().chain(wanted.limits.keys()).copied().collect();
+        let zones: BTreeSet<_> = self.limits.keys().chain(wanted.limits.keys()).copied().collect();
         for zone in zones {
             let (is, wanted) = (limit(self, zone), limit(wanted, zone));
             if is != wanted {
@@ -169,6 +193,27 @@ impl ConntrackSettings {
             loose: other.loose,
             ..self.clone()
         }
+    }
+}
+
+/// Of states whose timeout is said.
+fn by_state(timeouts: &Timeouts) -> BTreeMap<State, Duration> {
+    let said = TIMEOUTS.iter().filter_map(|(name, states)| {
+        let timeout = Duration::from_secs(u64::from(*timeouts.get(name)?));
+        Some(states.iter().map(move |state| (*state, timeout)))
+    });
+    said.flatten().collect()
+}
+
+impl core::fmt::Display for PolicySettings {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let list = |all: Vec<String>| match all.is_empty() {
+            true => "none".to_owned(),
+            false => all.join(", "),
+        };
+        let timeout = |(name, seconds): (&&str, &u32)| format!("{name} {seconds}");
+        let zones = list(self.zones.iter().map(u16::to_string).collect());
+        write!(f, "zones {zones}; {}", list(self.timeouts.iter().map(timeout).collect()))
     }
 }
 

@@ -1,10 +1,17 @@
 //! How connections are tracked.
 
-use conntrack::SourceLimits;
+use std::collections::{BTreeMap, BTreeSet};
+
+use conntrack::{MOST_POLICIES, SourceLimits};
+use toml::Spanned;
+use toml::de::DeValue;
 
 use super::diagnostic::Errors;
 use super::reader::Table;
-use crate::conntrack_settings::{ConntrackSettings, MAX_TIMEOUT, NO_SOURCE_LIMITS, TIMEOUTS};
+use crate::conntrack_settings::{
+    ConntrackSettings, MAX_TIMEOUT, NO_SOURCE_LIMITS, PolicySettings, TIMEOUTS, Timeouts,
+};
+use crate::firewall::is_name;
 
 pub(super) fn conntrack(table: Table<'_>, errors: &mut Errors<'_>) -> ConntrackSettings {
     let usual = ConntrackSettings::default();
@@ -54,11 +61,74 @@ pub(super) fn conntrack(table: Table<'_>, errors: &mut Errors<'_>) -> ConntrackS
                 .map_or(usual.ipv6_length, |length| length as u8),
         };
     }
+    settings.timeouts = timeouts(&table, errors);
+    settings.policies = policies(&table, errors);
+    settings
+}
+
+fn timeouts(table: &Table<'_>, errors: &mut Errors<'_>) -> Timeouts {
+    let mut all = Timeouts::new();
     if let Some(timeouts) = table.table("timeouts", "timeouts.", errors) {
         for (name, _) in TIMEOUTS {
             let found = timeouts.number(name, 1..=MAX_TIMEOUT.into(), errors);
-            settings.timeouts.extend(found.map(|found| (*name, found.value)));
+            all.extend(found.map(|found| (*name, found.value)));
         }
     }
-    settings
+    all
+}
+
+fn policies(table: &Table<'_>, errors: &mut Errors<'_>) -> BTreeMap<String, PolicySettings> {
+    let mut all = BTreeMap::new();
+    let mut taken = BTreeMap::new();
+    for policy in table.tables("timeout-policy", "timeout-policy.", errors) {
+        let timeouts = timeouts(&policy, errors);
+        let Some(name) = policy.required_text("name", errors) else { continue };
+        if !is_name(name.value) {
+            let message = format!("a timeout policy has the name {:.40?}", name.value);
+            errors.add(name.at, message, Some("a letter, then letters, digits, - _ .".to_owned()));
+            continue;
+        }
+        if !policy.has("zones") {
+            policy.missing("zones", errors);
+        }
+        let mut zones = BTreeSet::new();
+        for found in policy.list("zones", errors, zone) {
+            let (at, zone) = found.value;
+            match taken.insert(zone, name.value) {
+                Some(other) => {
+                    let message = format!("zone {zone} has the timeout policy {other} already");
+                    errors.add(at, message, Some("one policy for each zone".to_owned()));
+                }
+                None => drop(zones.insert(zone)),
+            }
+        }
+        if all.len() == MOST_POLICIES {
+            let message = format!("more than {MOST_POLICIES} timeout policies");
+            errors.add(name.at, message, Some("one policy for several zones".to_owned()));
+            break;
+        }
+        let settings = PolicySettings { zones, timeouts };
+        if all.insert(name.value.to_owned(), settings).is_some() {
+            let message = format!("timeout policy {} is given twice", name.value);
+            errors.add(
+                name.at,
+                message,
+                Some("another name, or one with the zones of both".into()),
+            );
+        }
+    }
+    all
+}
+
+/// A zone in a list, and where it stands.
+fn zone<'t>(element: &'t Spanned<DeValue<'t>>, errors: &mut Errors<'_>) -> Option<(usize, u16)> {
+    let at = element.span().start;
+    let number = match element.get_ref() {
+        DeValue::Integer(number) => number.as_str().parse().ok(),
+        _ => None,
+    };
+    if number.is_none() {
+        errors.add(at, "not the number of a zone".to_owned(), Some("0 to 65535, as in [5]".into()));
+    }
+    Some((at, number?))
 }

@@ -12,7 +12,7 @@ use types::{CacheTable, MssClamp, ReversePath, RouteKind, Side, VlanProtocol};
 use super::write_firewall::write_firewall;
 use super::{Config, Diagnostics, VrfSettings, ipsec, load_with_keys};
 use crate::check::qdisc::PARAMETERS;
-use crate::conntrack_settings::{ConntrackSettings, NO_SOURCE_LIMITS};
+use crate::conntrack_settings::{ConntrackSettings, NO_SOURCE_LIMITS, Timeouts};
 use crate::describe;
 use crate::settings::{
     AuditLog, CacheSettings, GatewaySettings, IpsecSettings, MetricsSettings, PageSettings,
@@ -297,6 +297,7 @@ impl Writer {
             accounting,
             loose,
             timeouts,
+            policies,
             limits,
             source_limits,
         } = settings;
@@ -328,6 +329,17 @@ impl Writer {
                 ),
             );
         }
+        self.timeouts(timeouts);
+        for (name, policy) in policies {
+            self.begin("[[conntrack.timeout-policy]]");
+            self.quoted("name", name);
+            let zones: Vec<String> = policy.zones.iter().map(u16::to_string).collect();
+            self.value("zones", format_args!("[{}]", zones.join(", ")));
+            self.timeouts(&policy.timeouts);
+        }
+    }
+
+    fn timeouts(&mut self, timeouts: &Timeouts) {
         if !timeouts.is_empty() {
             let timeouts: Vec<String> =
                 timeouts.iter().map(|(name, seconds)| format!("{name} = {seconds}")).collect();

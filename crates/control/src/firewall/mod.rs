@@ -459,7 +459,7 @@ impl<'s> Reader<'s> {
 }
 
 /// A name is a word that no command splits.
-fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     let mut letters = name.chars();
     letters.next().is_some_and(|c| c.is_ascii_alphabetic())
         && letters.all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))

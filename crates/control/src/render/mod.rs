@@ -69,6 +69,7 @@ fn whole_records(request: &Request, reply: &Reply, links: &[LinkView], options: 
         | Reply::Traces(_)
         | Reply::Connections(_)
         | Reply::ConnectionStatistics(_)
+        | Reply::TimeoutPolicies(_)
         | Reply::Expectations(_)
         | Reply::NatPools(_) => {}
         Reply::Flows(views) => {

@@ -144,6 +144,7 @@ impl RequestHandler {
             | Request::ConnectionUpdate(_)
             | Request::ConnectionCount
             | Request::ConnectionStatistics
+            | Request::TimeoutList
             | Request::ExpectationList
             | Request::ExpectationFlush
             | Request::NatPools => {

@@ -47,6 +47,7 @@ Examples:
   hitpath conntrack -C                       how many there are
   hitpath conntrack -S                       what the table has done
   hitpath conntrack -L expect                data connections that helpers expect
+  hitpath conntrack -L timeout               how long connections may be unused, zone by zone
   hitpath -j conntrack -L                    as JSON
 
 -D and -U exit with 1 if no connection is meant. The zone of a connection is the number of its VRF,
@@ -78,7 +79,8 @@ pub(crate) struct Conntrack {
     #[arg(short = 'E', long)]
     event: bool,
 
-    /// The table: `conntrack`, or `expect` for connections that helpers expect
+    /// The table: `conntrack`; `expect`, connections that helpers expect; `timeout`, how long
+    /// connections may be unused
     table: Option<String>,
 
     #[command(flatten)]
@@ -182,6 +184,7 @@ impl core::str::FromStr for Nat {
 pub(crate) const TABLES: &[Next] = &[
     Next::Word("conntrack", "connections"),
     Next::Word("expect", "connections that helpers expect"),
+    Next::Word("timeout", "how long connections may be unused"),
 ];
 
 /// The values of an argument, if they are some words.
@@ -211,13 +214,15 @@ const MAX_LINE: u64 = 1 << 20;
 impl Conntrack {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
         match self.table.as_deref() {
-            None | Some("conntrack" | "expect") => {}
+            None | Some("conntrack" | "expect" | "timeout") => {}
             Some(other @ ("dying" | "unconfirmed")) => {
-                bail!(Usage(format!("the table `{other}` is not supported; conntrack or expect")));
+                bail!(Usage(format!(
+                    "the table `{other}` is not supported; conntrack, expect or timeout"
+                )));
             }
             Some(other) => {
                 let other = api::shown(other);
-                bail!(Usage(format!("there is no table `{other}`; conntrack or expect")));
+                bail!(Usage(format!("there is no table `{other}`; conntrack, expect or timeout")));
             }
         }
         let (shown, as_json) = self.shown()?;
@@ -225,6 +230,9 @@ impl Conntrack {
         let mut filter = self.words.filter()?;
         if self.table.as_deref() == Some("expect") {
             return self.expectations(global.socket(), filter, &printer);
+        }
+        if self.table.as_deref() == Some("timeout") {
+            return self.timeout_policies(global.socket(), &filter, &printer);
         }
         if !self.update {
             filter.mark = self.mark;
@@ -347,6 +355,37 @@ impl Conntrack {
             }
         }
         Ok(kinds)
+    }
+
+    /// How long connections may be unused.
+    fn timeout_policies(
+        &self,
+        socket: &Path,
+        filter: &ConnectionFilter,
+        printer: &Printer,
+    ) -> anyhow::Result<Exit> {
+        if *filter != ConnectionFilter::default() || self.mark.is_some() {
+            bail!(Usage("the table `timeout` takes no conditions".to_owned()));
+        }
+        if !self.list {
+            bail!(Usage(
+                "of the table `timeout` there is -L; [conntrack] of the configuration sets it"
+                    .to_owned()
+            ));
+        }
+        let Reply::TimeoutPolicies(all) = client::ask(socket, &Request::TimeoutList)? else {
+            bail!("the daemon's answer does not fit the question");
+        };
+        if printer.as_json {
+            output::json(&serde_json::to_value(&all)?)?;
+            return Ok(Exit::Done);
+        }
+        if all.is_empty() {
+            output::say("no connections are tracked");
+        }
+        let lines = all.iter().map(|view| conntrack::timeout_policy(view) + "\n");
+        output::text(&lines.collect::<String>())?;
+        Ok(Exit::Done)
     }
 
     /// Connections that are expected.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use api::{
     ConnectionChangeKind, ConnectionStatistics, ConnectionStatus, ConnectionView, ExpectationView,
-    NatPoolView, TupleView,
+    NatPoolView, TimeoutPolicyView, TupleView,
 };
 use wire::Protocol;
 
@@ -62,6 +62,9 @@ fn line(view: &ConnectionView, output: Output, event: Option<ConnectionChangeKin
     }
     if output.age {
         word(format_args!("delta-time={} ", view.age));
+    }
+    if let Some(policy) = &view.timeout_policy {
+        word(format_args!("timeout-policy={policy} "));
     }
     if let Some(helper) = &view.helper {
         word(format_args!("helper={helper} "));
@@ -136,6 +139,21 @@ fn stamped(kind: ConnectionChangeKind, time: u64, line: &str, output: Output) ->
         }
         false => format!("{name:>9} {line}"),
     }
+}
+
+/// The line of a timeout policy.
+pub(crate) fn timeout_policy(view: &TimeoutPolicyView) -> String {
+    let mut text = match &view.name {
+        Some(name) => {
+            let zones: Vec<_> = view.zones.iter().map(u16::to_string).collect();
+            format!("{name} zones={}", zones.join(","))
+        }
+        None => "(all other zones)".to_owned(),
+    };
+    for (name, seconds) in &view.timeouts {
+        let _ = write!(text, " {name}={seconds}");
+    }
+    text
 }
 
 /// The line of an expectation.
@@ -265,6 +283,7 @@ mod tests {
             status: vec![ConnectionStatus::SeenReply, ConnectionStatus::Assured],
             mark: 7,
             label: None,
+            timeout_policy: None,
             helper: None,
             master: None,
         }

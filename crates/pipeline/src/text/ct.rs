@@ -69,7 +69,8 @@ pub(crate) fn parse<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> 
             }
             "alg" => ct.alg = Some(alg(&argument, context)?),
             "timeout" => {
-                return Err(wrong(argument.key, "timeouts belong to zones, not to flows"));
+                return Err(wrong(argument.key, "timeouts belong to zones, not to flows")
+                    .right("[[conntrack.timeout-policy]] with `zones` in the configuration"));
             }
             key => {
                 return Err(wrong(key, format!("ct has no argument `{}`", short(key)))

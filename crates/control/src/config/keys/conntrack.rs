@@ -142,5 +142,28 @@ pub(super) const CONNTRACK: Section = Section {
         ),
         key("timeouts.icmp", TIMEOUT, "s", "30", "ICMP queries."),
         key("timeouts.icmpv6", TIMEOUT, "s", "30", "ICMPv6 queries."),
+        key(
+            "timeout-policy",
+            "list of tables, `[[conntrack.timeout-policy]]`",
+            "",
+            "none",
+            "Timeouts of zones, at most 127 policies. A change concerns also connections that \
+            there are.",
+        ),
+        key("timeout-policy.name", "name", "", "required", "Its name."),
+        key(
+            "timeout-policy.zones",
+            "list of 0 to 65535",
+            "",
+            "required",
+            "The zones whose connections have these timeouts.",
+        ),
+        key(
+            "timeout-policy.timeouts",
+            "inline table",
+            "",
+            "as `timeouts`",
+            "Its timeouts, by the same keys. One that is not said is that of `timeouts`.",
+        ),
     ],
 };

@@ -61,8 +61,60 @@ fn timeouts_and_limits_change_at_once_and_are_saved() {
 }
 
 #[test]
+fn timeout_policies_change_at_once_and_are_saved() {
+    let policy = |name: &str, zones: &str, timeouts: &str| {
+        format!(
+            "[[conntrack.timeout-policy]]\nname = \"{name}\"\nzones = {zones}\n\
+            timeouts = {{ {timeouts} }}\n"
+        )
+    };
+    let file = |policies: &str| with(&format!("timeouts = {{ icmp = 9 }}\n{policies}"));
+    let first = file(&(policy("voice", "[5, 6]", "udp = 60") + &policy("games", "[1]", "")));
+    let mut control = running(&first);
+    let text = control.save(Some("keys")).unwrap().text;
+    let saved =
+        "[[conntrack.timeout-policy]]\nname = \"voice\"\nzones = [5, 6]\ntimeouts = { udp = 60 }";
+    assert!(text.contains(saved), "{text}");
+    let shown = |control: &mut Control, place: usize| {
+        let tables = control.tables();
+        let reply = crate::connections::handle(&tables, &Request::TimeoutList, Time(0));
+        let Some(Ok(Reply::TimeoutPolicies(all))) = reply else { panic!("{reply:?}") };
+        let view = &all[place];
+        let [udp, icmp] = ["udp", "icmp"].map(|name| view.timeouts[name]);
+        (view.name.clone(), view.zones.clone(), udp, icmp)
+    };
+    assert_eq!(shown(&mut control, 0), (None, vec![], 30, 9));
+    assert_eq!(shown(&mut control, 2), (Some("voice".to_owned()), vec![5, 6], 60, 9));
+
+    let second = file(&policy("voice", "[6]", "udp = 61"));
+    let told = reload(&mut control, &second).unwrap();
+    let told: Vec<_> = told.lines().collect();
+    assert_eq!(
+        told,
+        [
+            "~ conntrack timeout-policy games: zones 1; none -> none",
+            "~ conntrack timeout-policy voice: zones 5, 6; udp 60 -> zones 6; udp 61",
+        ]
+    );
+    assert_eq!(shown(&mut control, 1), (Some("voice".to_owned()), vec![6], 61, 9));
+    assert_eq!(reload(&mut control, &second).unwrap(), "");
+}
+
+#[test]
 fn what_is_wrong_is_said_with_its_place() {
+    let policy = "[[conntrack.timeout-policy]]\nname =";
+    let many: String =
+        (0..128).map(|zone| format!("{policy} \"p{zone}\"\nzones = [{zone}]\n")).collect();
+    let twice = format!("{policy} \"a\"\nzones = []\n{policy} \"a\"\nzones = []");
+    let taken = format!("{policy} \"a\"\nzones = [5]\n{policy} \"b\"\nzones = [4, 5]");
     for (text, says) in [
+        (many.as_str(), "more than 127 timeout policies"),
+        (&twice, "timeout policy a is given twice"),
+        (&taken, "test.toml:7:13: zone 5 has the timeout policy a already"),
+        (&format!("{policy} \"a b\"\nzones = []"), "has the name \"a b\""),
+        (&format!("{policy} \"a\""), "without zones"),
+        (&format!("{policy} \"a\"\nzones = [65536]"), "not the number of a zone"),
+        (&format!("{policy} \"a\"\nzones = []\ntimeouts = {{ udp = 0 }}"), "udp = 0"),
         ("connections = 0", "test.toml:2:15: connections = 0"),
         ("connections = 9\nipv6-connections = 10", "there may be fewer connections"),
         ("timeouts = { tcp-open = 5 }", "no key"),
