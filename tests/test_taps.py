@@ -204,3 +204,36 @@ def test_what_is_wrong_is_said(hosts, tmp_path):
         assert time.monotonic() < end, "a tap outlives its client"
         time.sleep(0.1)
     assert "there is no tap 99" in gateway.run("tap", "del", "99", check=False).stderr
+
+
+def test_explain_names_taps_and_queueing_disciplines(hosts, tmp_path):
+    left, _, gateway = hosts
+    left.ping(RIGHT[4][1], count=1)
+    packet = f"udp {LEFT[4][1]}:7 > {RIGHT[4][1]}:9 in left"
+    plain = {stage["stage"] for stage in gateway.json("explain", packet)["stages"]}
+    assert not plain & {"tap", "qdisc"}, plain
+    gateway.run(*"qdisc add dev right root handle 1: tbf rate 20mbit burst 16kb limit 200kb".split())
+    gateway.run(*"qdisc add dev right parent 1: handle 10: fq_codel".split())
+    gateway.run(*"qdisc add vrf main root handle 2: pfifo limit 50".split())
+    first = Tap(gateway, "vrf", "main", tmp_path / "a.pcapng")
+    second = Tap(gateway, "port", "right", "out", tmp_path / "b.pcapng", "udp")
+    text = gateway.run("explain", packet).stdout
+    says = f"copied by tap {first.id} of vrf main (in out drop), tap {second.id} of right (out) if its filter matches"
+    assert says in text, text
+    assert "through pfifo 2: of vrf main, then tbf 1: of right with fq_codel 10: under it" in text, text
+    stages = {stage["stage"]: stage for stage in gateway.json("explain", packet)["stages"]}
+    assert stages["tap"]["taps"] == [
+        {"vrf": "main", "id": first.id, "when": ["in", "out", "drop"], "filtered": False},
+        {"port": "right", "id": second.id, "when": ["out"], "filtered": True},
+    ]
+    assert stages["qdisc"]["qdiscs"] == [
+        {"vrf": "main", "kind": "pfifo", "handle": "2:"},
+        {"port": "right", "kind": "tbf", "handle": "1:", "child": "fq_codel"},
+    ]
+    # Counted there, one after the other.
+    left.run("/usr/bin/python3", "-c", "import socket, sys\n"
+             "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', (sys.argv[1], 9))", RIGHT[4][1])
+    rows = {row["handle"]: row for row in gateway.json("-s", "qdisc", "show")}
+    assert [rows[handle]["packets"] for handle in ("2:", "1:", "10:")] == [1, 1, 1], rows
+    for tap in (first, second):
+        tap.stop()

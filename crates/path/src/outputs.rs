@@ -575,16 +575,16 @@ impl Outputs<'_> {
         match port.filter(|port| is_of_frames(by) && is_of_frames(port)) {
             None => self.drop(packet, DropReason::FlowUnsupported),
             Some(port) if !port.spec.up => self.drop(packet, DropReason::PortDown),
-            Some(_) => {
+            Some(port) => {
                 self.buffers.statistics.forwarded.add(1);
-                self.send(packet, to);
+                self.send_from(port, packet, FRAME_HEADER);
             }
         }
     }
 
-    /// Sends a finished frame of our own with a link header of so many bytes. As in Linux, it passes
+    /// Sends a finished frame with a link header of so many bytes. As in Linux, it passes
     /// the port's queueing discipline as all others do.
-    fn send_from(&mut self, port: &tables::Port, packet: Packet, header: usize) {
+    pub(crate) fn send_from(&mut self, port: &tables::Port, packet: Packet, header: usize) {
         match port.is_queued {
             true => queue::enqueue(self, packet, port.id, header),
             false => self.send_by(packet, port.id, port.queue()),

@@ -4,9 +4,14 @@ mod fixture;
 #[path = "fixture/flows.rs"]
 mod flows;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use fixture::*;
 use flows::{counts, gateway};
 use packet::DropReason;
+use tables::{Qdisc, QdiscDevice};
+use types::qdisc::Tbf;
 use wire::{Addresses, Protocol, ethernet, headers};
 
 const HERE: &str = "192.168.13.5";
@@ -153,5 +158,33 @@ fn arp_leaves_several_times() {
         assert_eq!(copy[..ethernet::HEADER_LENGTH + request.len()], frame);
     }
     assert_eq!(gateway.lan.pop(), None);
+    gateway.assert_nothing_lost();
+}
+
+/// Frames that flows send as they came pass queueing disciplines as all others do, whether one or
+/// several times.
+#[test]
+fn frames_pass_the_disciplines_of_their_port() {
+    let flows = "in_port=lan,udp,tp_dst=1 actions=output:wan\n\
+        in_port=lan,udp,tp_dst=2 actions=output:wan,output:wan\n\
+        in_port=lan,arp actions=output:wan";
+    let mut gateway = gateway(flows);
+    let device = QdiscDevice::Port(WAN);
+    // Two frames of 1000 bytes at once, and one in a millisecond.
+    let tbf = Tbf { rate: 1_000_000, burst: 2000, limit: 50_000 };
+    let root = ("1:".parse().unwrap(), Qdisc::Tbf(tbf));
+    gateway.change(|tables| tables.set_qdisc(device, root, None).unwrap());
+    for port in [1, 1, 1, 2] {
+        gateway.receive(LAN, &udp(HERE, THERE, (9, port), 1000 - 14 - 28));
+    }
+    let counters =
+        Arc::clone(&gateway.publisher.current().qdiscs().on(device).unwrap().root.counters);
+    assert_eq!((counters.packets.read(), counters.queued.read()), (2, 3));
+    assert_eq!(gateway.sent(WAN).len(), 2);
+    while gateway.worker.held() > 0 {
+        gateway.wait(Duration::from_millis(1));
+    }
+    assert_eq!((counters.packets.read(), counters.queued.read()), (5, 0));
+    assert_eq!(gateway.sent(WAN).len(), 3);
     gateway.assert_nothing_lost();
 }

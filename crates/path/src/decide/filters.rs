@@ -10,6 +10,7 @@ use tables::{
 };
 use wire::{FlowKey, Origin};
 
+use super::features::Taps;
 use super::flows::{Answer, Said, Turn};
 use super::question::Question;
 use super::trace::{Exit, Step, Trace, WithoutPolicies};
@@ -97,7 +98,7 @@ pub(super) fn decide<'a>(
         passing.matched.mss = mss::way((&flow, tables, vrf), decision, trace);
     }
     if tables.is_tapped() {
-        passing.matched.taps = taps(&key, decision, tables);
+        passing.matched.taps = taps(&key, decision, tables, trace);
     }
     if let Some(said) = &said {
         said.is_refused_behind(decision, copies, change);
@@ -178,7 +179,7 @@ impl<'a, K: KeyView> Leaving<'_, 'a, K> {
                 copy.extension.mss = mss::way((flow, tables, vrf), &copy.decision, trace);
             }
             if tables.is_tapped() {
-                copy.extension.taps = taps(&key, &copy.decision, tables);
+                copy.extension.taps = taps(&key, &copy.decision, tables, trace);
             }
             let decision = &copy.decision;
             trace.step(|| Step::Verdict { decision, exit: Exit::of(decision, tables) });
@@ -232,7 +233,12 @@ fn exit(
 }
 
 /// The taps that want copies of the flow's packets.
-fn taps(key: &impl KeyView, decision: &Decision, tables: &Tables) -> TapSet {
+fn taps(
+    key: &impl KeyView,
+    decision: &Decision,
+    tables: &Tables,
+    trace: &mut impl Trace,
+) -> TapSet {
     let port = |next_hop| tables.next_hop(next_hop).map(|next_hop| next_hop.port);
     let exits = match decision.verdict() {
         Verdict::Forward(next_hop) => (port(next_hop), None),
@@ -243,7 +249,11 @@ fn taps(key: &impl KeyView, decision: &Decision, tables: &Tables) -> TapSet {
         }
         _ => (None, None),
     };
-    tables.tap_set((key.vrf(), key.origin()), exits)
+    let set = tables.tap_set((key.vrf(), key.origin()), exits);
+    if set != TapSet::NONE {
+        trace.step(|| Step::Taps(Taps { set, tables }));
+    }
+    set
 }
 
 /// A packet on its way through filters.

@@ -223,6 +223,8 @@ fn members(step: &Step<'_>) -> Members {
                 .some("translated_destination", opened.destination.and_then(range))
         }
         Step::Copies(count) => all.with("copies", count),
+        Step::Taps(taps) => taps.members(),
+        Step::Queues(queues) => queues.members(),
     }
 }
 

@@ -5,6 +5,7 @@
 //! ([`batch`]), what `explain` prints ([`trace`]), and the validity of what the cache holds.
 
 mod batch;
+pub(crate) mod features;
 mod filters;
 mod flows;
 mod links;

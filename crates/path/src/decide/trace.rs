@@ -12,6 +12,7 @@ use tables::{
 };
 use wire::{FlowKey, Mac, PacketFields, PortId, SaSlot, Spi, VrfId};
 
+use super::features::{Queues, Taps};
 use super::question::Question;
 use crate::decision::{Decision, Verdict};
 use crate::encapsulation::inner_limit;
@@ -237,6 +238,10 @@ pub enum Step<'a> {
     Opens(Opened<'a>),
     /// Flows send it so many times more.
     Copies(usize),
+    /// Taps copy it.
+    Taps(Taps<'a>),
+    /// It waits its turn in queueing disciplines.
+    Queues(Queues<'a>),
 }
 
 /// Where a packet leaves, as apply finds it now.
@@ -346,6 +351,8 @@ impl Step<'_> {
             Self::Wait(_) => "wait",
             Self::Opens(_) => "connection",
             Self::Copies(_) => "copy",
+            Self::Taps(_) => "tap",
+            Self::Queues(_) => "qdisc",
         }
     }
 }
@@ -514,6 +521,8 @@ impl fmt::Display for Step<'_> {
             Self::Wait(wait) => write!(f, "{wait}"),
             Self::Opens(opened) => write!(f, "{opened}"),
             Self::Copies(count) => write!(f, "{count} more by flows, which are not followed here"),
+            Self::Taps(taps) => write!(f, "{taps}"),
+            Self::Queues(queues) => write!(f, "{queues}"),
         }
     }
 }

@@ -22,6 +22,7 @@ use wire::{
 
 use crate::batch::{AS_QUOTED, Arrival, Known};
 use crate::connection::Change;
+use crate::decide::features::Queues;
 use crate::decide::trace::{Step, Trace};
 use crate::decide::{
     FrameEnd, Locality, LookedUp, Made, Seen, decide_by, has_broadcast, source_of_error,
@@ -659,7 +660,11 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
     ) -> Result<Emitted, DropReason> {
         let next_hop = self.tables.next_hop(id).ok_or(DropReason::PortDown)?;
         match next_hop.state {
-            NextHopState::Resolved | NextHopState::Queued => Ok(Emitted::Sent),
+            NextHopState::Resolved => Ok(Emitted::Sent),
+            NextHopState::Queued => {
+                self.queues(next_hop.port);
+                Ok(Emitted::Sent)
+            }
             NextHopState::Down => Err(DropReason::PortDown),
             NextHopState::Pending | NextHopState::OnLink => {
                 let address = next_hop.address.or(to).ok_or(DropReason::NeighbourUnresolved)?;
@@ -696,7 +701,18 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
             Some(port) if known.facts.total_length() > port.spec.mtu => {
                 Fate::Dropped(DropReason::TooBig)
             }
-            Some(_) => Fate::SentUnchanged,
+            Some(_) => {
+                self.queues(port);
+                Fate::SentUnchanged
+            }
+        }
+    }
+
+    /// Says in which queueing disciplines a frame waits that leaves by a port.
+    fn queues(&mut self, port: PortId) {
+        let queues = Queues { port, tables: self.tables };
+        if !queues.is_empty() {
+            self.trace.step(|| Step::Queues(queues));
         }
     }
 

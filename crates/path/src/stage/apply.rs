@@ -326,7 +326,7 @@ impl FrameWay {
             return None;
         }
         let queue = decision.output_port();
-        let port = objects.port(queue).filter(|port| port.spec.up)?;
+        let port = objects.port(queue).filter(|port| port.spec.up && !port.is_queued)?;
         let (way, policies) = (decision.way(), decision.policies());
         Some(Self { way, policies, queue, mtu: port.spec.mtu })
     }
@@ -655,13 +655,13 @@ impl Applier<'_, '_> {
         };
         let limit = mtu.min(longest_fragment(known.facts));
         if !was_cut || length <= limit {
-            return self.output_frame::<EXTENSION>(packet, known, port, None);
+            return self.output_frame::<EXTENSION>(packet, known, to, None);
         }
         let (buffer, start, _) = packet.buffer_mut();
         let link = start.checked_sub(ETHERNET).and_then(|at| buffer[at..start].try_into().ok());
         let link: Option<[u8; ETHERNET]> = link;
         let uncut = self.cut(packet, limit, |applier, part| {
-            applier.output_frame::<EXTENSION>(part, known, port, link);
+            applier.output_frame::<EXTENSION>(part, known, to, link);
         });
         if let Some(packet) = uncut {
             self.end::<EXTENSION>(packet, known, DropReason::TooBig);
@@ -673,7 +673,7 @@ impl Applier<'_, '_> {
         &mut self,
         mut packet: Packet,
         known: &Known,
-        port: PortId,
+        port: &tables::Port,
         link: Option<[u8; ETHERNET]>,
     ) {
         // See `FrameWay::send`.
@@ -687,7 +687,7 @@ impl Applier<'_, '_> {
             self.tap_egress(packet.bytes(), known);
         }
         self.neighbours.outputs.buffers.statistics.forwarded.add(1);
-        self.neighbours.outputs.send(packet, port);
+        self.neighbours.outputs.send_from(port, packet, ETHERNET);
     }
 
     /// Lowers the MSS that a SYN announces, if ports on its way want that.

@@ -278,6 +278,17 @@ impl Stage {
     }
 }
 
+/// The disciplines that a frame which leaves by a port passes, in order.
+pub(crate) fn on_the_way<'t>(
+    port: PortId,
+    objects: Objects<'t>,
+) -> impl Iterator<Item = (QdiscDevice, &'t PlacedQdisc)> {
+    core::iter::successors(Some(Stage::Vrf), |stage| stage.next()).filter_map(move |stage| {
+        let device = stage.device(port, objects)?;
+        Some((device, objects.qdiscs().on(device)?))
+    })
+}
+
 /// Whose a discipline is.
 enum Whose {
     /// This worker's, and its number among those.
