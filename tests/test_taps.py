@@ -210,18 +210,18 @@ def test_explain_names_taps_and_queueing_disciplines(hosts, tmp_path):
     left, _, gateway = hosts
     left.ping(RIGHT[4][1], count=1)
     packet = f"udp {LEFT[4][1]}:7 > {RIGHT[4][1]}:9 in left"
-    plain = {stage["stage"] for stage in gateway.json("explain", packet)["stages"]}
+    plain = {stage["stage"] for stage in gateway.json("explain", packet)}
     assert not plain & {"tap", "qdisc"}, plain
     gateway.run(*"qdisc add dev right root handle 1: tbf rate 20mbit burst 16kb limit 200kb".split())
     gateway.run(*"qdisc add dev right parent 1: handle 10: fq_codel".split())
-    gateway.run(*"qdisc add vrf main root handle 2: pfifo limit 50".split())
+    gateway.run(*"qdisc add dev main root handle 2: pfifo limit 50".split())
     first = Tap(gateway, "vrf", "main", tmp_path / "a.pcapng")
     second = Tap(gateway, "port", "right", "out", tmp_path / "b.pcapng", "udp")
     text = gateway.run("explain", packet).stdout
     says = f"copied by tap {first.id} of vrf main (in out drop), tap {second.id} of right (out) if its filter matches"
     assert says in text, text
     assert "through pfifo 2: of vrf main, then tbf 1: of right with fq_codel 10: under it" in text, text
-    stages = {stage["stage"]: stage for stage in gateway.json("explain", packet)["stages"]}
+    stages = {stage["stage"]: stage for stage in gateway.json("explain", packet)}
     assert stages["tap"]["taps"] == [
         {"vrf": "main", "id": first.id, "when": ["in", "out", "drop"], "filtered": False},
         {"port": "right", "id": second.id, "when": ["out"], "filtered": True},
