@@ -1,14 +1,15 @@
 //! How connections are made.
 
 use packet::Time;
+use types::Protocol;
 
 use crate::buckets;
 use crate::connection::{Ended, Reason};
 use crate::ct_state::{Direction, Handle};
-use crate::entry::{Control, Flags, Outcome, Side, cold, word};
+use crate::entry::{Control, Flags, Outcome, Side, cold, mark, word};
 use crate::packet::Packet;
 use crate::rewrite;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, store};
 use crate::table::{Connections, New, Refused, STAMPS};
 use crate::timeout::{State, tick};
 use crate::tuple::Role;
@@ -31,7 +32,7 @@ impl Connections {
         if let Err(why) = result {
             let which = match why {
                 Refused::NotNew | Refused::Tuples => 0,
-                Refused::Exists => 1,
+                Refused::Exists | Refused::NotExpected => 1,
                 Refused::TupleTaken => 2,
                 Refused::Full => 3,
                 Refused::BucketFull => 4,
@@ -238,12 +239,22 @@ impl Connections {
             }
             false => [0; 2],
         };
-        let unseen = Side { seen: own.seen & !0xffff_ffff, ..Side::default() };
+        // Nobody reads how far a side has come before it has sent: it is the generation, of which both
+        // sides have a few bits beside their marks as well. So a late write of a packet of the place's
+        // former connection does not take them for that one's. The tags of SCTP are read, and have none.
+        let generation = self.control(index).generation();
+        let lowest = u64::from(generation) * mark::GENERATION_BIT & mark::GENERATION;
+        let sent = match new.original.protocol {
+            Protocol::SCTP => 0,
+            _ => generation.into(),
+        };
+        let unseen =
+            Side { seen: own.seen & !0xffff_ffff, sent, window: u64::from(generation) << 32 };
         for at in 0..2 {
             let store =
-                |word: usize, value| entry.lines[at].0[word].store(value, Ordering::Release);
+                |word: usize, value| store(&entry.lines[at].0[word], value, Ordering::Release);
             let side = if at == 0 { own } else { unseen };
-            store(word::SEEN, side.seen);
+            store(word::SEEN, side.seen | lowest);
             store(word::SENT, side.sent);
             store(word::WINDOW, side.window);
             store(word::ADDRESSES, become_of[at].address_words()[0]);
@@ -282,7 +293,17 @@ impl Connections {
             self.buckets.remove(hashes[0], index, directions[0]);
             return Err(Refused::BucketFull);
         }
-        let generation = self.control(index).generation();
+        // At the end, when nothing else refuses it: another packet may have come in its stead, or the
+        // master has ended.
+        if let Some(master) = new.master
+            && !self.expectations.fulfil(master, new.zone, &new.original, now)
+        {
+            self.buckets.remove(hashes[0], index, directions[0]);
+            if is_paired {
+                self.buckets.remove(hashes[1], index, directions[1]);
+            }
+            return Err(Refused::NotExpected);
+        }
         let flags = flags.with(Flags::LIVE);
         // Read under the lock, for `set_timeouts`.
         let policy = self.timeouts.of_zone(new.zone);
@@ -295,9 +316,6 @@ impl Connections {
             self.stamps[*hash as usize % STAMPS].fetch_add(1, Ordering::AcqRel);
         }
         self.counters.made.fetch_add(1, Ordering::Relaxed);
-        if new.master.is_some() {
-            self.expectations.fulfil(new.zone, &new.original, now);
-        }
         Ok(Handle { index, generation })
     }
 }

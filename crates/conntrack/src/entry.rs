@@ -216,9 +216,10 @@ pub(crate) struct Side {
     /// When it was seen, in ticks (32 bits); bytes of data in its SYN (16); [`mark`]s (8); the
     /// window scale that it offered (8).
     pub(crate) seen: u64,
-    /// End of what it has sent (32 bits), highest acknowledgment (32).
+    /// End of what it has sent (32 bits), highest acknowledgment (32). Before that, the generation.
     pub(crate) sent: u64,
-    /// How far its window reaches beyond its acknowledgment (32), its largest window (32).
+    /// How far its window reaches beyond its acknowledgment (32), its largest window (32). Before that,
+    /// the generation and 0.
     pub(crate) window: u64,
 }
 
@@ -230,6 +231,9 @@ pub(crate) mod mark {
     pub(crate) const ACKNOWLEDGED: u64 = 1 << 9;
     /// Its SYN has offered a window scale.
     pub(crate) const SCALES: u64 = 1 << 10;
+    /// The lowest bits of the connection's generation, at first.
+    pub(crate) const GENERATION: u64 = 0xf800;
+    pub(crate) const GENERATION_BIT: u64 = 1 << 11;
 }
 
 impl Side {

@@ -212,15 +212,21 @@ impl Expectations {
         there.iter().find(|expected| expected.is_of(tuple, now)).copied()
     }
 
-    /// The connection has come.
-    pub(crate) fn fulfil(&self, zone: u16, tuple: &Tuple, now: Time) {
-        if self.count() == 0 {
-            return;
-        }
+    /// The connection that this master has announced has come. False if nobody expects it any more.
+    pub(crate) fn fulfil(&self, master: u32, zone: u16, tuple: &Tuple, now: Time) -> bool {
         let place = (zone, tuple.protocol, tuple.addresses.destination(), tuple.destination);
         let mut maps = lock(&self.maps);
-        maps.remove_at(&place, |old| !old.is_permanent && old.is_of(tuple, now));
-        self.count.store(maps.count(), Ordering::Release);
+        let there = maps.by_place.get(&place);
+        let is_it = |old: &Expectation| old.master.index == master && old.is_of(tuple, now);
+        let Some(found) = there.and_then(|there| there.iter().find(|old| is_it(old))).copied()
+        else {
+            return false;
+        };
+        if !found.is_permanent {
+            maps.remove_at(&place, |old| *old == found);
+            self.count.store(maps.count(), Ordering::Release);
+        }
+        true
     }
 
     /// The connection at this place has ended.

@@ -143,7 +143,7 @@ impl Connections {
             return None;
         }
         if self.settings.accounting {
-            count(line, length);
+            self.count(line, length);
         }
         Some(Hit::Valid { translated: control.is_translated() })
     }
@@ -182,7 +182,7 @@ impl Connections {
                     continue;
                 }
                 if self.settings.accounting {
-                    count(line, length);
+                    self.count(line, length);
                 }
             }
             return Hit::Valid { translated: control.is_translated() };
@@ -279,6 +279,22 @@ impl Connections {
             && exchange(word::SEEN, own.seen, seen)
     }
 
+    /// Counts a packet of a direction. Where others may have ended the connection meanwhile, and another
+    /// one begins to count at its place, a packet is added, and what was counted so far never written.
+    #[inline(always)]
+    fn count(&self, line: &Line, length: u32) {
+        let is_shared = self.settings.workers > 1;
+        for (word, more) in [(word::PACKETS, 1), (word::BYTES, u64::from(length))] {
+            let place = &line.0[word];
+            if is_shared {
+                place.fetch_add(more, Ordering::Relaxed);
+            } else {
+                let sum = place.load(Ordering::Relaxed).wrapping_add(more);
+                place.store(sum, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Exchanges the control word, and notes whether the connection may still make room.
     #[cold]
     pub(crate) fn change(&self, index: u32, from: Control, to: Control) -> bool {
@@ -289,10 +305,19 @@ impl Connections {
         }
         match (from.may_go(), to.may_go()) {
             (false, true) => self.evictable.set(index),
-            (true, false) => self.evictable.clear(index),
+            (true, false) => self.clear_evictable(index),
             _ => {}
         }
         true
+    }
+
+    /// Notes that a connection makes no room. Another thread may have changed it meanwhile, or the next
+    /// one may live at its place: it is looked at again behind that, so that its note is not lost.
+    pub(crate) fn clear_evictable(&self, index: u32) {
+        self.evictable.clear(index);
+        if self.control(index).may_go() {
+            self.evictable.set(index);
+        }
     }
 }
 
@@ -320,17 +345,6 @@ impl Usual<'_> {
     ) -> bool {
         self.control.is_exactly(reference.0 as u32, flags, of, state) & reference.is_for(bit)
     }
-}
-
-/// Counts a packet of a direction.
-#[inline(always)]
-fn count(line: &Line, length: u32) {
-    let add = |word: usize, more: u64| {
-        let place = &line.0[word];
-        place.store(place.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
-    };
-    add(word::PACKETS, 1);
-    add(word::BYTES, length.into());
 }
 
 #[cfg(all(test, not(feature = "loom")))]

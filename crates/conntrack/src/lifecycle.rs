@@ -29,7 +29,7 @@ enum TakenOut {
     Yes(Ended),
     /// It was used meanwhile, and is in the wheel again.
     Later,
-    /// It is not there, or is of another generation by now.
+    /// It is not there, or is of another generation by now, or makes no room any more.
     Other,
 }
 
@@ -225,11 +225,8 @@ impl Connections {
             let (control, own, peer) =
                 Self::view(&self.entries[index as usize], Direction::Original);
             if !control.may_go() {
-                // A bit that came late. Cleared before it is looked at again, so none is lost.
-                self.evictable.clear(index);
-                if self.control(index).may_go() {
-                    self.evictable.set(index);
-                }
+                // A bit that came late.
+                self.clear_evictable(index);
                 continue;
             }
             let now = tick(now);
@@ -277,6 +274,10 @@ impl Connections {
         let from = loop {
             let from = self.control(index);
             if !from.is_live() || from.generation() != generation {
+                return TakenOut::Other;
+            }
+            // An answer that came before has assured it.
+            if reason == Reason::EarlyDrop && !from.may_go() {
                 return TakenOut::Other;
             }
             // A hit that came before has moved the deadline.
@@ -458,7 +459,7 @@ impl Connections {
     }
 
     /// Does something while the shards of a live connection's tuples are locked.
-    fn under_locks<T>(&self, handle: Handle, change: impl FnOnce() -> T) -> Option<T> {
+    pub(crate) fn under_locks<T>(&self, handle: Handle, change: impl FnOnce() -> T) -> Option<T> {
         // Those of another one, if this has ended since.
         let _locked = self.buckets.lock(self.hashes(handle.index));
         let control = self.control(handle.index);
@@ -470,19 +471,17 @@ impl Connections {
     /// not there.
     pub fn set_deadline(&self, handle: Handle, deadline: Time, now: Time) -> bool {
         let Some(entry) = self.entries.get(handle.index as usize) else { return false };
-        let control = self.control(handle.index);
-        if !control.is_live() || control.generation() != handle.generation {
-            return false;
-        }
-        let (control, own, peer) = Self::view(entry, Direction::Original);
-        let seen = tick(deadline).wrapping_sub(self.timeout(control, &own, &peer));
-        for line in &entry.lines {
-            let change = |old: u64| Some(old & 0xffff_ffff | u64::from(seen) << 32);
-            let place = &line.0[word::SEEN];
-            let _ = place.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
-        }
-        self.places.schedule(handle.index, deadline, now);
-        true
+        let set = || {
+            let (control, own, peer) = Self::view(entry, Direction::Original);
+            let seen = tick(deadline).wrapping_sub(self.timeout(control, &own, &peer));
+            for line in &entry.lines {
+                let change = |old: u64| Some(old & 0xffff_ffff | u64::from(seen) << 32);
+                let place = &line.0[word::SEEN];
+                let _ = place.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+            }
+            self.places.schedule(handle.index, deadline, now);
+        };
+        self.under_locks(handle, set).is_some()
     }
 }
 

@@ -13,6 +13,16 @@ pub(crate) use loom::sync::{Mutex, MutexGuard};
 
 pub(crate) use packet::allocate;
 
+/// Stores. For loom it is an exchange: an exchange of another thread that came before stays before it, as
+/// its words say it does; loom takes a plain store for the earlier one as well.
+#[inline(always)]
+pub(crate) fn store(place: &AtomicU64, value: u64, ordering: Ordering) {
+    #[cfg(all(test, feature = "loom"))]
+    place.swap(value, ordering);
+    #[cfg(not(all(test, feature = "loom")))]
+    place.store(value, ordering);
+}
+
 /// Locks. A thread that panicked while it held the lock has left whole words behind: what is
 /// under these locks is right after each store.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

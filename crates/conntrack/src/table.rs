@@ -71,6 +71,10 @@ pub enum Refused {
     /// Another packet has made it meanwhile: decide again.
     #[error("the connection is there already")]
     Exists,
+    /// Another packet has come in its stead, or the connection that expected it has ended: decide
+    /// again.
+    #[error("the connection is not expected any more")]
+    NotExpected,
     /// The reply direction's tuple is that of another connection: translate otherwise.
     #[error("another connection has the translated tuple")]
     TupleTaken,
@@ -145,7 +149,7 @@ pub struct New {
     pub helper: u16,
     /// The class whose limits it counts for, 0 for none.
     pub class: u16,
-    /// The connection that has expected it.
+    /// The connection that expects it.
     pub master: Option<u32>,
     /// What the caller keeps of its NAT.
     pub binding: u64,
@@ -330,21 +334,13 @@ impl Connections {
     /// # Errors
     /// There is no place, or somebody else expects the same.
     pub fn expect(&self, new: Expectation, of_master: usize, now: Time) -> Result<(), NotExpected> {
-        let is_there = |handle: Handle| {
-            handle.index < self.settings.connections && {
-                let control = self.control(handle.index);
-                control.is_live() && control.generation() == handle.generation
-            }
-        };
-        if !is_there(new.master) {
+        if new.master.index >= self.settings.connections {
             return Err(NotExpected::NoMaster);
         }
-        self.expectations.add(new, of_master, now)?;
-        // It has ended meanwhile, and did not see this one.
-        if !self.control(new.master.index).is_live() {
-            self.expectations.forget(new.master.index);
-            return Err(NotExpected::NoMaster);
-        }
+        // The master does not end meanwhile: who ends it later takes this one out before its place is
+        // another connection's.
+        let add = || self.expectations.add(new, of_master, now);
+        self.under_locks(new.master, add).ok_or(NotExpected::NoMaster)??;
         self.raise_all_stamps();
         Ok(())
     }
@@ -365,12 +361,14 @@ impl Connections {
         self.expectations.changes(since)
     }
 
-    /// The words of a connection, as a packet of this direction finds them.
+    /// The words of a connection, as a packet of this direction finds them. The control word is read
+    /// last: the place may be another connection's by now, and then that says so. A side of one that has
+    /// just come allows whatever the former one's packet says.
     #[inline(always)]
     pub(crate) fn view(entry: &Entry, direction: Direction) -> (Control, Side, Side) {
-        let control = Control(entry.lines[0].0[word::CONTROL].load(Ordering::Acquire));
         let own = Side::load(&entry.lines[direction.at()]);
         let peer = Side::load(&entry.lines[direction.opposite().at()]);
+        let control = Control(entry.lines[0].0[word::CONTROL].load(Ordering::Acquire));
         (control, own, peer)
     }
 

@@ -5,7 +5,7 @@ mod gate;
 use std::time::Duration;
 
 use conntrack::{
-    CtState, Direction, Expectation, New, NotExpected, Packet, Settings, State, Tuple,
+    CtState, Direction, Expectation, New, NotExpected, Packet, Refused, Settings, State, Tuple,
 };
 use gate::{EST, Gate, INV, NEW, REPLY, addresses, segment, settings, tcp, udp};
 use types::{Addresses, Protocol};
@@ -156,6 +156,12 @@ fn an_expected_connection_is_related_for_as_long_as_it_lives() {
     let new = New { master: Some(expected.master.index), ..New::plain(0, data) };
     assert_eq!(gate.packet_as(&new, &syn), related);
     assert_eq!(gate.table.expectations(), []);
+    // One that was found to be expected before, and comes behind it.
+    let late = Tuple { source: 21, ..data };
+    let commit = |new: &New| gate.table.commit(new, &syn, 60, gate.now, &mut |_| {});
+    let new = New { master: new.master, ..New::plain(0, late) };
+    assert_eq!(commit(&new), Err(Refused::NotExpected));
+    assert_eq!(gate.table.lookup(0, &late, gate.now), None);
     assert_eq!(gate.connection(&data).unwrap().master, Some(expected.master.index));
     let reply = gate.packet(data.reversed(), &segment("SA", 7, 2, 0));
     assert_eq!(reply, CtState(REPLY.0 | CtState::REL.0));

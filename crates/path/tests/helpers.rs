@@ -283,6 +283,24 @@ fn a_data_connection_comes_once_and_is_related() {
     gateway.assert_nothing_lost();
 }
 
+/// They are decided together, when nobody has come yet.
+#[test]
+fn one_data_connection_comes_of_those_that_come_at_once() {
+    let mut gateway = gateway(Some(OUTSIDE));
+    open(&mut gateway, OUTSIDE);
+    gateway.receive(LAN, &client(PUSH, (1001, 9001), "PORT 192,168,13,5,18,52\r\n"));
+    gateway.sent_one(WAN);
+    let data = |port| segment((SERVER, OUTSIDE), (port, 4660), SYN, (5000, 0), None, "");
+    let all: Vec<_> = (20..26).map(data).collect();
+    gateway.receive_all(WAN, all.iter().map(Vec::as_slice));
+    let (_, sent) = gateway.sent_one(LAN);
+    assert_eq!(read(&sent).0, "192.168.12.7:20 192.168.13.5:4660");
+    assert_eq!(drops(&gateway), [("flow_miss", 5)]);
+    let counts = table(&gateway).counts();
+    assert_eq!((counts.connections, counts.exists), (2, 5));
+    gateway.assert_nothing_lost();
+}
+
 #[test]
 fn strangers_and_services_are_not_expected() {
     let mut gateway = gateway(Some(OUTSIDE));

@@ -12,7 +12,7 @@ use super::dynamic::{BlockEvent, DynamicBlocks, MOST_BLOCKS};
 use super::mappings::Mappings;
 use super::ports::Ports;
 use crate::limits::Keyed;
-use crate::sync::{AtomicU64, Ordering, allocate};
+use crate::sync::{AtomicU64, Ordering, allocate, store};
 use crate::table::Refused;
 use crate::tuple::{Role, Tuple};
 use std::hash::BuildHasher;
@@ -131,7 +131,8 @@ pub struct Pool {
     first: IpAddr,
     addresses: u32,
     ports: Box<[Ports]>,
-    /// For each of `ports`, the last destination for which no shared port was found.
+    /// For each of `ports`, the last destination for which no shared port was found, an odd number, or is
+    /// being looked for, an even one.
     in_vain: Box<[AtomicU64]>,
     mappings: Mappings,
     dynamic: Option<DynamicBlocks>,
@@ -470,6 +471,9 @@ impl Pool {
         if in_vain.load(Ordering::Relaxed) == destination {
             return None;
         }
+        // Who returns a port while it is looked for writes over this.
+        let searched = destination & !1 | 2;
+        in_vain.store(searched, Ordering::Relaxed);
         let count = u32::from(*range.end()) - u32::from(*range.start()) + 1;
         let start = u32::from(self.random_port(tuple, range, FREE) - range.start());
         // Steps that come by all ports, one after the other where they are few.
@@ -481,7 +485,8 @@ impl Pool {
             attempt(port, PRESENT | SHARED_PORT | (map as u64) << 16 | u64::from(port))
         });
         if found.is_none() {
-            in_vain.store(destination, Ordering::Relaxed);
+            let (was, order) = (searched, Ordering::Relaxed);
+            _ = in_vain.compare_exchange(was, destination, order, order);
         }
         found
     }
@@ -554,19 +559,17 @@ impl Pool {
         let (map, port) = ((binding >> 16) as u32 as usize, binding as u16);
         let Some(ports) = self.ports.get(map) else { return };
         self.returned.fetch_add(1, Ordering::Relaxed);
-        self.in_vain[map].store(0, Ordering::Relaxed);
-        if let Some(dynamic) = &self.dynamic {
-            dynamic.give(map as u32 / (KINDS * self.settings.groups), port);
-        }
-        if binding & SHARED_PORT != 0 {
-            return;
-        }
-        if binding & MAPPED == 0 {
+        store(&self.in_vain[map], 0, Ordering::Relaxed);
+        let (kind, address) = (map as u32 % KINDS, map as u32 / (KINDS * self.settings.groups));
+        if binding & MAPPED != 0 {
+            self.unmap((kind as u8, address as u16, port));
+        } else if binding & SHARED_PORT == 0 {
             ports.give(port);
-            return;
         }
-        let (kind, address) = (map as u32 % KINDS, map as u32 / KINDS);
-        self.unmap((kind as u8, address as u16, port));
+        // The port first: whoever gets the block has all of its ports.
+        if let Some(dynamic) = &self.dynamic {
+            dynamic.give(address, port);
+        }
     }
 
     fn unmap(&self, outside: (u8, u16, u16)) {

@@ -477,7 +477,7 @@ pub(super) enum NotMade {
 impl From<Refused> for NotMade {
     fn from(why: Refused) -> Self {
         match why {
-            Refused::Exists => Self::Exists,
+            Refused::Exists | Refused::NotExpected => Self::Exists,
             Refused::Full | Refused::BucketFull => Self::Dropped(DropReason::ConnectionFull),
             Refused::Limit(_) => Self::Dropped(DropReason::ConnectionLimit),
             Refused::TupleTaken => Self::Taken,

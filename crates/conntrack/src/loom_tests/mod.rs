@@ -1,6 +1,11 @@
 //! What workers share, under every order of a few threads' steps (loom preempts twice at most):
 //! `cargo test -p hitpath-conntrack --features loom --lib -- loom`.
 
+mod expecting;
+mod late;
+mod lending;
+mod room;
+
 use core::net::Ipv4Addr;
 
 use loom::sync::Arc;
