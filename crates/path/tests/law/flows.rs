@@ -24,10 +24,14 @@ pub(crate) const NEW: CtState = CtState(CtState::NEW.0 | TRK.0);
 pub(crate) const EST: CtState = CtState(CtState::EST.0 | TRK.0);
 pub(crate) const REL: CtState = CtState(CtState::REL.0 | TRK.0);
 
-/// A connection table, the same in all worlds.
-pub(crate) fn connections() -> Arc<Connections> {
-    let settings =
-        Settings { connections: CONNECTIONS, ipv6_connections: CONNECTIONS, ..Settings::default() };
+/// A connection table for so many workers, the same in all worlds.
+pub(crate) fn connections(workers: usize) -> Arc<Connections> {
+    let settings = Settings {
+        connections: CONNECTIONS,
+        ipv6_connections: CONNECTIONS,
+        workers: workers as u32,
+        ..Settings::default()
+    };
     let table = Connections::new(&settings, [1, 2], Time(1_000_000_000)).unwrap();
     table.limit_classes([(1, ClassLimits { connections: 2, source: 1 })]);
     Arc::new(table)

@@ -11,8 +11,10 @@ mod clock;
 #[path = "../fixture/mod.rs"]
 mod fixture;
 mod foretold;
+mod own;
 mod packets;
 mod twin;
+mod two_workers;
 mod world;
 
 use flow::{Associativity, CacheMode, CacheSettings, CacheTable};
@@ -85,7 +87,11 @@ fn settings(mode: CacheMode, buckets: u32, associativity: Associativity) -> [Cac
 }
 
 fn reference() -> Twin {
-    Twin::new(LookupEngine::Linear, [CacheSettings::OFF; 4])
+    reference_of(1)
+}
+
+fn reference_of(workers: usize) -> Twin {
+    Twin::of(workers, LookupEngine::Linear, [CacheSettings::OFF; 4])
 }
 
 /// What the gateways that are to be like [`reference()`] have for a cache.
@@ -104,6 +110,10 @@ const KINDS: [&str; 11] = [
 ];
 
 fn cached(kind: &str) -> Twin {
+    cached_of(1, kind)
+}
+
+fn cached_of(workers: usize, kind: &str) -> Twin {
     use Associativity::{Direct, Four};
     let mut for_some = settings(CacheMode::On, 8, Four);
     for_some[CacheTable::V4Inbound as usize] = CacheSettings::OFF;
@@ -122,7 +132,7 @@ fn cached(kind: &str) -> Twin {
     };
     let engine =
         if kind.ends_with("linear lookup") { LookupEngine::Linear } else { LookupEngine::Fast };
-    Twin::new(engine, caches)
+    Twin::of(workers, engine, caches)
 }
 
 /// Lets something happen to all.
@@ -156,10 +166,11 @@ fn run(
         }
         Happening::Wait(time) => milliseconds = *time,
     }
-    let wanted = reference.receive(milliseconds, &packets);
+    let batches = peers.spread(&packets, reference.workers());
+    let wanted = reference.receive_by(milliseconds, &batches);
     peers.told = wanted.frames().to_vec();
     for (name, twin) in twins.iter_mut() {
-        let seen = twin.receive(milliseconds, &packets);
+        let seen = twin.receive_by(milliseconds, &batches);
         if let Some(how) = wanted.difference(&seen) {
             return Err(TestCaseError::fail(format!("{name}: {how}")));
         }
@@ -178,8 +189,19 @@ fn holds(
     happenings: &[Happening],
     kinds: &[&'static str],
 ) -> Result<(), TestCaseError> {
-    let mut twins: Vec<_> = kinds.iter().map(|kind| (*kind, cached(kind))).collect();
-    let (mut reference, mut peers) = (reference(), Peers::default());
+    holds_of(1, before, sendings, happenings, kinds)
+}
+
+/// The same of gateways of so many workers.
+fn holds_of(
+    workers: usize,
+    before: Vec<Act>,
+    sendings: &[Sending],
+    happenings: &[Happening],
+    kinds: &[&'static str],
+) -> Result<(), TestCaseError> {
+    let mut twins: Vec<_> = kinds.iter().map(|kind| (*kind, cached_of(workers, kind))).collect();
+    let (mut reference, mut peers) = (reference_of(workers), Peers::default());
     let before = Happening::Publication(before);
     for happening in std::iter::once(&before).chain(happenings) {
         run(&mut reference, &mut twins, sendings, &mut peers, happening)?;

@@ -12,6 +12,7 @@ use rand::rngs::StdRng;
 use wire::{Addresses, FragmentClass, PortId, Protocol, Spi, VrfId, fragment, ipv4, ipv6};
 
 use crate::fixture::packet;
+use crate::twin::Batch;
 use crate::world::acts::{algorithm, ends, spi, tunnel};
 use crate::world::{PORTS, QUEUES, keys, port_link, ports_of};
 
@@ -71,8 +72,10 @@ enum Pieces {
 pub(crate) struct Peers {
     sealing: HashMap<(Spi, Algorithm), OutboundSa>,
     identification: u16,
-    /// The frames that have left last, by port.
+    /// The frames that have left last, by port, of one worker behind the other.
     pub(crate) told: Vec<Vec<Vec<u8>>>,
+    /// What has been drawn so far by which worker a packet comes.
+    drawn: u64,
 }
 
 impl Sending {
@@ -101,6 +104,12 @@ impl Sending {
     /// With these ports.
     pub(crate) fn with_ports(self, from: u16, to: u16) -> Self {
         Self { upper: Upper::Udp(from, to), dont_fragment: false, ..self }
+    }
+
+    /// A segment with these numbers of what is sent and acknowledged.
+    pub(crate) fn with_numbers(self, numbers: [u32; 2]) -> Self {
+        let Upper::Tcp(from, to, flags, _) = self.upper else { unreachable!() };
+        Self { upper: Upper::Tcp(from, to, flags, numbers), ..self }
     }
 
     /// An echo request.
@@ -366,7 +375,32 @@ impl Peers {
             let all = frames.iter().filter_map(|frame| Some((port, answer(port, frame)?)));
             all.collect::<Vec<_>>()
         };
-        (0..).map(PortId).zip(&self.told).flat_map(of_port).collect()
+        let ports = (0..QUEUES).cycle().map(PortId);
+        ports.zip(&self.told).flat_map(of_port).collect()
+    }
+
+    /// A few packets at a time, each by one of so many workers.
+    pub(crate) fn spread<'p>(
+        &mut self,
+        mut packets: &'p [(PortId, Vec<u8>)],
+        workers: usize,
+    ) -> Vec<Batch<'p>> {
+        if workers == 1 {
+            return vec![(0, packets)];
+        }
+        let mut batches = Vec::new();
+        while !packets.is_empty() {
+            let (some, rest) = packets.split_at((1 + self.draw(5)).min(packets.len()));
+            batches.push((self.draw(workers), some));
+            packets = rest;
+        }
+        batches
+    }
+
+    fn draw(&mut self, below: usize) -> usize {
+        let factor = 6_364_136_223_846_793_005;
+        self.drawn = self.drawn.wrapping_mul(factor).wrapping_add(1_442_695_040_888_963_407);
+        (self.drawn >> 33) as usize % below
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use flow::CacheSettings;
+use flow::{CacheSettings, CacheStatistics};
 use io::memory::{self, MemoryHandle, MemoryOptions};
 use packet::{DropReason, Time};
-use path::{Arriving, Fate, TapDirection, TapReader, Worker, WorkerSettings};
+use path::{Arriving, Fate, TapDirection, TapReader, Worker, WorkerSettings, WorkerStatistics};
 use tables::{Event, LookupEngine, NextHopId, Publisher, Tables};
 use wire::{Mac, Origin, PacketFields, PortId};
 
@@ -20,21 +20,30 @@ const COPIES: usize = 1 << 22;
 
 /// A gateway with its own tables, made from the same events as the others'.
 pub(crate) struct Twin {
-    worker: Worker,
+    workers: Vec<Working>,
     publisher: Publisher,
     world: World,
+    now: Time,
+}
+
+/// A worker with a queue of every port.
+struct Working {
+    worker: Worker,
     handles: Vec<MemoryHandle>,
     events: rtrb::Consumer<Event>,
     taps: TapReader,
-    now: Time,
 }
 
 /// A copy for a tap: its tap, which way it goes, its port, what was decided, its length and its bytes.
 type Copy = (u64, TapDirection, String, String, u32, Vec<u8>);
 
+/// Packets that a worker gets at once, with the ports that they come by.
+pub(crate) type Batch<'p> = (usize, &'p [(PortId, Vec<u8>)]);
+
 /// All that can be seen of a gateway after some packets.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Seen {
+    /// By port, of each worker.
     frames: Vec<Vec<Vec<u8>>>,
     drops: Vec<(DropReason, u64)>,
     statistics: [u64; 13],
@@ -60,16 +69,14 @@ pub(crate) struct Seen {
     held: usize,
 }
 
-impl Twin {
-    pub(crate) fn new(engine: LookupEngine, caches: [CacheSettings; 4]) -> Self {
-        let world = World::new(engine);
-        let publisher = Publisher::new(world.tables.clone());
+impl Working {
+    fn new(index: usize, caches: [CacheSettings; 4], publisher: &Publisher) -> Self {
         let (events_in, events) = rtrb::RingBuffer::new(4096);
         let (_, probes_out) = rtrb::RingBuffer::new(1);
         let settings = WorkerSettings {
-            index: 0,
+            index,
             buffers: BUFFERS,
-            seed: [7; 32],
+            seed: [7 + index as u8; 32],
             caches,
             ticks: clock::ticks,
             large_buffers: 64,
@@ -89,7 +96,60 @@ impl Twin {
                 handle
             })
             .collect();
-        Self { worker, publisher, world, handles, events, taps, now: Time(1_000_000_000) }
+        Self { worker, handles, events, taps }
+    }
+
+    /// A packet comes in by a port.
+    fn push(&mut self, tables: &Tables, id: PortId, packet: &[u8]) {
+        let own = tables.port(id).map_or(Mac([2, 0, 0, 0, 0, 0]), |port| port.spec.mac);
+        let mut bytes = match port_link(id) {
+            packet::LinkKind::Ethernet => frame(own, STATION, packet),
+            packet::LinkKind::Ip => packet.to_vec(),
+        };
+        let mut queue = id;
+        while let Some(vlan) = port_vlan(queue) {
+            let (protocol, number) = (vlan.tag.protocol.ether_type(), vlan.tag.id.number());
+            bytes.splice(12..12, protocol.to_be_bytes().into_iter().chain(number.to_be_bytes()));
+            queue = vlan.parent;
+        }
+        // A full cable is full in all gateways.
+        let _ = self.handles[usize::from(queue.0)].push(&bytes);
+    }
+
+    /// Handles what has come; what leaves is sorted by the worker's ports.
+    fn poll(&mut self, now: Time, frames: &mut [Vec<Vec<u8>>], copies: &mut Vec<Copy>) {
+        loop {
+            let received = self.worker.poll(now).unwrap();
+            for (frames, handle) in frames.iter_mut().zip(&mut self.handles) {
+                frames.extend(std::iter::from_fn(|| handle.pop()));
+            }
+            while let Some(copy) = self.taps.read() {
+                let (interface, comment) = (copy.interface.to_owned(), copy.comment.to_owned());
+                let bytes = copy.bytes.to_vec();
+                copies.push((copy.tap, copy.direction, interface, comment, copy.length, bytes));
+            }
+            if received == 0 {
+                return;
+            }
+        }
+    }
+}
+
+impl Twin {
+    pub(crate) fn new(engine: LookupEngine, caches: [CacheSettings; 4]) -> Self {
+        Self::of(1, engine, caches)
+    }
+
+    /// A gateway of so many workers.
+    pub(crate) fn of(workers: usize, engine: LookupEngine, caches: [CacheSettings; 4]) -> Self {
+        let world = World::of(workers, engine);
+        let publisher = Publisher::new(world.tables.clone());
+        let workers = (0..workers).map(|index| Working::new(index, caches, &publisher)).collect();
+        Self { workers, publisher, world, now: Time(1_000_000_000) }
+    }
+
+    pub(crate) fn workers(&self) -> usize {
+        self.workers.len()
     }
 
     /// Does some things to the tables and publishes them.
@@ -106,64 +166,66 @@ impl Twin {
 
     /// After some time, packets come in by their ports, all at once.
     pub(crate) fn receive(&mut self, milliseconds: u64, packets: &[(PortId, Vec<u8>)]) -> Seen {
+        self.receive_by(milliseconds, &[(0, packets)])
+    }
+
+    /// The same by several workers, one batch after the other.
+    pub(crate) fn receive_by(&mut self, milliseconds: u64, batches: &[Batch<'_>]) -> Seen {
         self.now = self.now + Duration::from_millis(milliseconds);
         let tables = self.publisher.current();
-        for (id, packet) in packets {
-            let own = tables.port(*id).map_or(Mac([2, 0, 0, 0, 0, 0]), |port| port.spec.mac);
-            let mut bytes = match port_link(*id) {
-                packet::LinkKind::Ethernet => frame(own, STATION, packet),
-                packet::LinkKind::Ip => packet.clone(),
-            };
-            let mut queue = *id;
-            while let Some(vlan) = port_vlan(queue) {
-                let (protocol, number) = (vlan.tag.protocol.ether_type(), vlan.tag.id.number());
-                bytes
-                    .splice(12..12, protocol.to_be_bytes().into_iter().chain(number.to_be_bytes()));
-                queue = vlan.parent;
-            }
-            // A full cable is full in all gateways.
-            let _ = self.handles[usize::from(queue.0)].push(&bytes);
+        let queues = usize::from(QUEUES);
+        let frames = vec![Vec::new(); queues * self.workers.len()];
+        let mut seen = Seen { frames, ..Seen::default() };
+        let mut poll = |working: &mut Working, number: usize| {
+            let frames = &mut seen.frames[number * queues..][..queues];
+            working.poll(self.now, frames, &mut seen.copies);
+        };
+        for &(number, packets) in batches {
+            let working = &mut self.workers[number];
+            packets.iter().for_each(|(id, packet)| working.push(&tables, *id, packet));
+            poll(working, number);
         }
-        let mut seen = Seen { frames: vec![Vec::new(); self.handles.len()], ..Seen::default() };
-        while self.worker.poll(self.now).unwrap() > 0 {
-            self.take(&mut seen);
+        // Time passes for those as well to whom no packet came.
+        if self.workers.len() > 1 {
+            self.workers.iter_mut().zip(0..).for_each(|(working, number)| poll(working, number));
         }
-        self.take(&mut seen);
         self.look(&mut seen);
         seen
     }
 
-    fn take(&mut self, seen: &mut Seen) {
-        for (frames, handle) in seen.frames.iter_mut().zip(&mut self.handles) {
-            frames.extend(std::iter::from_fn(|| handle.pop()));
-        }
-        while let Some(copy) = self.taps.read() {
-            let (interface, comment) = (copy.interface.to_owned(), copy.comment.to_owned());
-            let bytes = copy.bytes.to_vec();
-            seen.copies.push((copy.tap, copy.direction, interface, comment, copy.length, bytes));
-        }
+    fn statistics(&self) -> impl Iterator<Item = &WorkerStatistics> {
+        self.workers.iter().map(|working| &**working.worker.statistics())
+    }
+
+    /// The sum of a number of all workers.
+    fn sum(&self, number: impl Fn(&WorkerStatistics) -> u64) -> u64 {
+        self.statistics().map(number).sum()
     }
 
     fn look(&mut self, seen: &mut Seen) {
-        let statistics = self.worker.statistics();
-        let counted = |reason: &DropReason| (*reason, statistics.drops.read(*reason));
+        let counted =
+            |reason: &DropReason| (*reason, self.sum(|statistics| statistics.drops.read(*reason)));
         seen.drops = DropReason::ALL.iter().map(counted).filter(|(_, count)| *count > 0).collect();
-        seen.statistics = [
-            &statistics.received,
-            &statistics.generated,
-            &statistics.forwarded,
-            &statistics.encrypted,
-            &statistics.decrypted,
-            &statistics.consumed,
-            &statistics.echo_replies,
-            &statistics.icmp_errors,
-            &statistics.tcp_resets,
-            &statistics.copied,
-            &statistics.mss_clamped,
-            &statistics.fragmented,
-            &statistics.reassembled,
-        ]
-        .map(packet::Counter::read);
+        for statistics in self.statistics() {
+            let counters = [
+                &statistics.received,
+                &statistics.generated,
+                &statistics.forwarded,
+                &statistics.encrypted,
+                &statistics.decrypted,
+                &statistics.consumed,
+                &statistics.echo_replies,
+                &statistics.icmp_errors,
+                &statistics.tcp_resets,
+                &statistics.copied,
+                &statistics.mss_clamped,
+                &statistics.fragmented,
+                &statistics.reassembled,
+            ];
+            for (sum, counter) in seen.statistics.iter_mut().zip(counters) {
+                *sum += counter.read();
+            }
+        }
         seen.policies = self.world.policies.iter().map(|policy| policy.counters.read()).collect();
         let rules = self.world.filter_rules.iter();
         seen.filter_rules = rules.map(|rule| rule.counters.read()).collect();
@@ -190,11 +252,12 @@ impl Twin {
         let counters = |id| tables.flow_meter(id).unwrap().counters.read();
         seen.flows =
             tables.pipeline().sorted().into_iter().map(|entry| counters(entry.id)).collect();
-        let connections = tables.connections().unwrap();
-        seen.connections =
-            (0..8).filter_map(|index| connections.connection(index, self.now)).collect();
-        seen.events = std::iter::from_fn(|| self.events.pop().ok()).collect();
-        seen.held = self.worker.held();
+        seen.connections = self.connections();
+        let events = |working: &mut Working| {
+            std::iter::from_fn(|| working.events.pop().ok()).collect::<Vec<_>>()
+        };
+        seen.events = self.workers.iter_mut().flat_map(events).collect();
+        seen.held = self.workers.iter().map(|working| working.worker.held()).sum();
     }
 
     /// What would become of a packet that comes by a port which is there and up.
@@ -212,48 +275,68 @@ impl Twin {
     }
 
     pub(crate) fn audit(&self) -> u64 {
-        let statistics = self.worker.statistics();
-        let (mut total, mut decided) = (0, 0);
-        for c in &statistics.caches {
-            let misses = c.missed_new.read() + c.missed_stale.read() + c.missed_evicted.read();
-            decided += misses + c.bypassed.read();
-            total += c.hits.read() + misses + c.bypassed.read();
-            assert!(c.restamped.read() <= c.hits.read());
-            assert!(c.live.read() <= c.occupied.read(), "{c:?}");
-            assert!(c.occupied.read() <= c.buckets.read(), "{c:?}");
-            let again = statistics.decided_again.read();
-            assert!(c.inserted.read() + c.refused.read() <= misses + again, "{c:?}");
-            assert!(c.evicted.read() <= c.inserted.read(), "{c:?}");
-        }
-        assert_eq!(decided, statistics.decided.read());
-        total
+        self.sum(audit)
     }
 
     /// Decisions that were taken from those about packets that are alike.
     pub(crate) fn alike(&self) -> u64 {
-        self.worker.statistics().decided_alike.read()
+        self.sum(|statistics| statistics.decided_alike.read())
+    }
+
+    /// How often a worker has decided about a packet, also if it took what was decided about another.
+    pub(crate) fn decided(&self, worker: usize) -> u64 {
+        let statistics = self.workers[worker].worker.statistics();
+        let all = [&statistics.decided, &statistics.decided_again, &statistics.decided_alike];
+        all.map(packet::Counter::read).iter().sum()
+    }
+
+    /// How often a worker has decided again about a packet, as a connection was another one by then.
+    pub(crate) fn decided_again(&self, worker: usize) -> u64 {
+        self.workers[worker].worker.statistics().decided_again.read()
+    }
+
+    /// The connections that there are.
+    pub(crate) fn connections(&self) -> Vec<conntrack::Connection> {
+        let tables = self.publisher.current();
+        let connections = tables.connections().unwrap();
+        (0..8).filter_map(|index| connections.connection(index, self.now)).collect()
     }
 
     /// How many TCP connections are established now.
     pub(crate) fn established(&self) -> usize {
-        let tables = self.publisher.current();
-        let connections = tables.connections().unwrap();
-        let all = (0..8).filter_map(|index| connections.connection(index, self.now));
+        let all = self.connections().into_iter();
         all.filter(|one| one.state == conntrack::State::Established).count()
     }
 
     /// Hits, and packets that were decided without looking.
     pub(crate) fn looked(&self) -> (u64, u64) {
-        let caches = &self.worker.statistics().caches;
-        (
-            caches.iter().map(|cache| cache.hits.read()).sum(),
-            caches.iter().map(|cache| cache.bypassed.read()).sum(),
-        )
+        let sum = |number: fn(&CacheStatistics) -> u64| {
+            self.sum(|statistics| statistics.caches.iter().map(number).sum())
+        };
+        (sum(|cache| cache.hits.read()), sum(|cache| cache.bypassed.read()))
     }
 }
 
+/// Checks a worker's counters. Returns how many packets it has looked up or decided about.
+fn audit(statistics: &WorkerStatistics) -> u64 {
+    let (mut total, mut decided) = (0, 0);
+    for c in &statistics.caches {
+        let misses = c.missed_new.read() + c.missed_stale.read() + c.missed_evicted.read();
+        decided += misses + c.bypassed.read();
+        total += c.hits.read() + misses + c.bypassed.read();
+        assert!(c.restamped.read() <= c.hits.read());
+        assert!(c.live.read() <= c.occupied.read(), "{c:?}");
+        assert!(c.occupied.read() <= c.buckets.read(), "{c:?}");
+        let again = statistics.decided_again.read();
+        assert!(c.inserted.read() + c.refused.read() <= misses + again, "{c:?}");
+        assert!(c.evicted.read() <= c.inserted.read(), "{c:?}");
+    }
+    assert_eq!(decided, statistics.decided.read());
+    total
+}
+
 impl Seen {
-    /// What left, by port, in order.
+    /// What left, by port, in order, of one worker behind the other.
     pub(crate) fn frames(&self) -> &[Vec<Vec<u8>>] {
         &self.frames
     }

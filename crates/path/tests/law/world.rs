@@ -291,7 +291,12 @@ fn addresses(id: PortId, which: usize) -> Vec<IpPrefix> {
 impl World {
     /// Four VRFs, one of them with a tunnel.
     pub(crate) fn new(engine: LookupEngine) -> Self {
-        let mut tables = Tables::new(1, 7);
+        Self::of(1, engine)
+    }
+
+    /// The same for so many workers.
+    pub(crate) fn of(workers: usize, engine: LookupEngine) -> Self {
+        let mut tables = Tables::new(workers, 7);
         tables.set_lookup_engine(engine);
         tables.add_vrf("red").unwrap();
         tables.add_vrf("blue").unwrap();
@@ -305,7 +310,7 @@ impl World {
             flows: [0; VRFS.len()],
             now: Time(1_000_000_000),
         };
-        world.tables.set_connections(flows::connections());
+        world.tables.set_connections(flows::connections(workers));
         (0..=PORTS).for_each(|id| world.apply(&Act::AddPort(PortId(id))));
         for (vrf, port) in WAYS_OUT {
             for (to, by) in
