@@ -218,22 +218,22 @@ def test_explain_names_taps_and_queueing_disciplines(hosts, tmp_path):
     first = Tap(gateway, "vrf", "main", tmp_path / "a.pcapng")
     second = Tap(gateway, "port", "right", "out", tmp_path / "b.pcapng", "udp")
     text = gateway.run("explain", packet).stdout
-    says = f"copied by tap {first.id} of vrf main (in out drop), tap {second.id} of right (out) if its filter matches"
+    says = f"copied by tap {first.id} of vrf main (in out), tap {second.id} of right (out) if its filter matches"
     assert says in text, text
     assert "through pfifo 2: of vrf main, then tbf 1: of right with fq_codel 10: under it" in text, text
     stages = {stage["stage"]: stage for stage in gateway.json("explain", packet)}
     assert stages["tap"]["taps"] == [
-        {"vrf": "main", "id": first.id, "when": ["in", "out", "drop"], "filtered": False},
+        {"vrf": "main", "id": first.id, "when": ["in", "out"], "filtered": False},
         {"port": "right", "id": second.id, "when": ["out"], "filtered": True},
     ]
     assert stages["qdisc"]["qdiscs"] == [
         {"vrf": "main", "kind": "pfifo", "handle": "2:"},
         {"port": "right", "kind": "tbf", "handle": "1:", "child": "fq_codel"},
     ]
-    # Counted there, one after the other.
+    # Counted there, one after the other. That of the VRF has what leaves by the other port as well.
     left.run("/usr/bin/python3", "-c", "import socket, sys\n"
              "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', (sys.argv[1], 9))", RIGHT[4][1])
     rows = {row["handle"]: row for row in gateway.json("-s", "qdisc", "show")}
-    assert [rows[handle]["packets"] for handle in ("2:", "1:", "10:")] == [1, 1, 1], rows
+    assert rows["2:"]["packets"] >= rows["1:"]["packets"] == rows["10:"]["packets"] == 1, rows
     for tap in (first, second):
         tap.stop()
