@@ -240,7 +240,8 @@ reasons! {
     /// The worker could not hand the packet to that of the queueing discipline: the ring between
     /// them was full, or that one had no buffer in exchange.
     QdiscHandover = "qdisc_handover",
-    /// The queueing discipline was removed, or its port went down, while the packet waited in it.
+    /// While the packet waited in a queueing discipline, that was removed, or its port went down, or
+    /// the port by which the packet was to leave moved to another VRF.
     QdiscFlushed = "qdisc_flushed",
     // Resources and ends
     /// No free buffer.

@@ -73,6 +73,9 @@ pub struct Port {
     pub vlans: VlanTable,
     /// Whether what leaves by it passes a queueing discipline: its own, its parent's, or its VRF's.
     pub is_queued: bool,
+    /// Since which generation it is there and in its VRF: no two ports of one number, and no two times
+    /// of one port in a VRF, have the same.
+    pub since: u64,
 }
 
 impl Port {

@@ -35,6 +35,8 @@ pub(crate) struct Queued {
     packet: Packet,
     /// By which port it leaves.
     port: PortId,
+    /// [`tables::Port::since`] of then.
+    since: u64,
     /// Bytes of its link header.
     header: u8,
     flow: u32,
@@ -172,7 +174,8 @@ pub(crate) fn enqueue(outputs: &mut Outputs<'_>, packet: Packet, port: PortId, h
     let payload = packet.bytes().get(header..).unwrap_or_default();
     let flow = flow_of(payload, outputs.queueing.secret);
     outputs.buffers.follower.waits(&packet, outputs.now);
-    let item = Queued { packet, port, header: header as u8, flow };
+    let since = outputs.objects.port(port).map_or(0, |port| port.since);
+    let item = Queued { packet, port, since, header: header as u8, flow };
     with_owner(outputs, |owner, outputs| owner.pass(item, Some(Stage::Vrf), outputs));
 }
 
@@ -422,6 +425,10 @@ impl Owner {
     /// Puts a frame into the next discipline from `stage` on, hands it to that one's worker, or has
     /// its port send it.
     fn pass(&mut self, item: Queued, stage: Option<Stage>, outputs: &mut Outputs<'_>) {
+        // It would leave by a port of another VRF, or by another port that has the number.
+        if outputs.objects.port(item.port).is_some_and(|port| port.since != item.since) {
+            return outputs.drop_waiting(item.packet, DropReason::QdiscFlushed);
+        }
         let mut stage = stage;
         while let Some(at) = stage {
             let device = at.device(item.port, outputs.objects);

@@ -49,7 +49,8 @@ impl Tables {
         let next_hop = next.next_hops.add(own, || None)?;
         let (neighbours, vlans) = (self.no_neighbours(), VlanTable::default());
         let (vrf, side) = (spec.vrf, spec.side);
-        let port = Port { id, spec, side, neighbours, next_hop, vlans, is_queued };
+        let since = self.generation + 1;
+        let port = Port { id, spec, side, neighbours, next_hop, vlans, is_queued, since };
         next.announce_routes(&port)?;
         next.put(id, Some(port));
         next.port_changed(id, None);
@@ -115,7 +116,8 @@ impl Tables {
         };
         let is_queued = self.is_queued(id, &spec);
         let mut led_there = BTreeSet::new();
-        let new = Port { spec, neighbours, is_queued, ..old.clone() };
+        let since = if has_moved { self.generation + 1 } else { old.since };
+        let new = Port { spec, neighbours, is_queued, since, ..old.clone() };
         if has_moved || !has_routes_as_before {
             self.withdraw_routes(&old)?;
             self.put(id, None);
