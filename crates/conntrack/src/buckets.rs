@@ -132,8 +132,14 @@ impl Buckets {
 
     #[inline]
     fn pair(&self, hash: u64) -> [&Bucket; 2] {
+        self.places(hash).map(|place| &self.all[place])
+    }
+
+    /// Where the two buckets of a hash are.
+    #[inline]
+    pub(crate) fn places(&self, hash: u64) -> [usize; 2] {
         let base = self.shard(hash) as u32 * self.each;
-        let at = |part: u64| &self.all[(base + scale(part as u32, self.each)) as usize];
+        let at = |part: u64| (base + scale(part as u32, self.each)) as usize;
         [at(hash >> 8), at(hash >> 24)]
     }
 

@@ -26,6 +26,12 @@ impl Connections {
         tuple.hash(&self.hasher, zone)
     }
 
+    /// Which buckets of the table a hash has: for who wants to see what comes of tuples that are aimed at
+    /// some.
+    pub fn buckets_of(&self, hash: u64) -> [usize; 2] {
+        self.buckets.places(hash)
+    }
+
     /// Asks for the memory that the connection of a hash is found in, for packets that are tracked
     /// soon.
     #[inline]

@@ -1,34 +1,36 @@
 //! `hitpath bench conntrack`: the published firewall, both directions, by how many connections there
-//! are, with the decision cache off, on and left to itself; and what a packet costs that opens a
-//! connection.
+//! are, with the decision cache off, on and left to itself; the same behind eight tables with a
+//! thousand flows; what a packet costs that opens a connection; and what established connections
+//! keep of their rate under attack.
 
+mod attack;
+mod attacked;
+mod established;
 mod gateway;
 mod lives;
 mod openings;
+mod pipelines;
 mod sender;
+mod view;
 
-use anyhow::ensure;
 use flow::{Associativity, CacheMode, CacheSettings};
-use io::memory::MemoryHandle;
 use packet::{BATCH, Time};
-use path::Worker;
 use serde_json::json;
-use wire::{TcpFlags, ethernet, ipv4};
+use wire::{ethernet, ipv4};
 
-use self::gateway::{tables, worker};
+use self::attack::Attack;
+use self::established::Established;
+use self::gateway::tables;
 use self::lives::Lives;
 use self::openings::Opened;
-use self::sender::Sender;
+use self::pipelines::Work;
 use crate::context::Context;
-use crate::dut::{SETTLING, dropped, lookups};
-use crate::measure::{Effort, Lookups, Meter, Sample, Series, Stopwatch};
-use crate::plot::{Axis, Chart, Line, Scale};
-use crate::published;
+use crate::measure::Series;
 use crate::row::Row;
-use crate::target::Target;
-use crate::text;
-use crate::traffic::{Spread, Traffic};
 use crate::variant::Mode;
+pub(crate) use view::{charts, render, targets};
+
+const NAME: &str = "conntrack";
 
 /// Length of every frame.
 const FRAME: usize = 64;
@@ -37,8 +39,6 @@ const DATA: usize =
     FRAME - ethernet::HEADER_LENGTH - ipv4::HEADER_LENGTH - wire::tcp::HEADER_LENGTH;
 /// When the benches begin.
 const START: Time = Time(1_000_000_000);
-/// So much time passes with a batch.
-const BATCH_TIME: u64 = 25_600;
 /// Entries of the published cache.
 const PUBLISHED_CACHE: u32 = 8192;
 
@@ -53,8 +53,6 @@ pub(crate) enum Flows {
     Routed,
     /// The same, and sources are translated
     Nat,
-    /// Eight tables, and what the first two do in the published flows is done in the last two
-    Tables,
 }
 
 impl Flows {
@@ -64,7 +62,6 @@ impl Flows {
             Self::Firewall => "firewall",
             Self::Routed => "routed",
             Self::Nat => "nat",
-            Self::Tables => "tables",
         }
     }
 }
@@ -74,6 +71,8 @@ impl Flows {
 pub(crate) enum Carried {
     /// Datagrams
     Udp,
+    /// Datagrams that nobody answers
+    UdpOneWay,
     /// Segments whose sequence numbers go on
     Tcp,
 }
@@ -82,6 +81,7 @@ impl Carried {
     const fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
+            Self::UdpOneWay => "udp-one-way",
             Self::Tcp => "tcp",
         }
     }
@@ -137,14 +137,17 @@ impl Cache {
 /// What is to be measured.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Options {
+    /// Which rows
+    #[arg(long, value_delimiter = ',', default_value = "connections,pipelines,openings,attacks")]
+    rows: Vec<Rows>,
     /// What flows the gateway has
-    #[arg(long, value_delimiter = ',', default_value = "firewall,nat,tables")]
+    #[arg(long, value_delimiter = ',', default_value = "firewall,nat")]
     flows: Vec<Flows>,
     /// What the connections carry
-    #[arg(long, value_delimiter = ',', default_value = "udp,tcp")]
+    #[arg(long, value_delimiter = ',', default_value = "udp,tcp,udp-one-way")]
     protocols: Vec<Carried>,
     /// How many connections there are [default: 1 to 1000000, quickly 1,1000,100000]
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=MOST))]
     connections: Vec<u32>,
     /// The decision cache
     #[arg(long, value_delimiter = ',', default_value = "off,published,on,auto")]
@@ -152,9 +155,12 @@ pub(crate) struct Options {
     /// One packet in ten is of a connection that begins and ends, too
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     mixed: bool,
+    /// What eight tables with 1,000 flows do, and the fewest that do the same
+    #[arg(long, value_delimiter = ',', default_value = "plain,nat,zones,zones-nat")]
+    pipelines: Vec<Work>,
     /// How many connections are alive while each packet opens another one; 0 leaves that out
     /// [default: 1000000, quickly 100000]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=4_000_000))]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=MOST))]
     opened: Option<u32>,
     /// What is measured of connections that begin, and that begin and end
     #[arg(
@@ -163,6 +169,29 @@ pub(crate) struct Options {
         default_value = "firewall,nat,firewall-each,nat-each,tcp,udp"
     )]
     openings: Vec<Opened>,
+    /// Under which attacks [default: all]
+    #[arg(long, value_delimiter = ',')]
+    attacks: Vec<Attack>,
+    /// How many connections are established while there is an attack [default: 1000,10000,100000,
+    /// quickly 1000,10000]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    attacked: Vec<u32>,
+}
+
+/// The most connections that there may be: each may take two places of a table, one in each zone.
+const MOST: i64 = 1_800_000;
+
+/// Kinds of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Rows {
+    /// Established connections
+    Connections,
+    /// The same through eight tables with 1,000 flows
+    Pipelines,
+    /// Connections that begin, and that begin and end
+    Openings,
+    /// Established connections under attack
+    Attacks,
 }
 
 /// The rows of each number of connections are measured against each other.
@@ -172,48 +201,84 @@ pub(crate) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Ro
         false => &[1, 10, 100, 1000, 10_000, 100_000, 1_000_000],
     };
     let numbers = if options.connections.is_empty() { usual } else { &options.connections };
+    let has = |rows| options.rows.contains(&rows);
     let mut rows = Vec::new();
-    for &connections in numbers {
-        let mut series: Vec<Box<dyn Series>> = Vec::new();
-        let mut parameters = Vec::new();
-        let mut add = |flows: Flows, carried: Carried, cache: Cache| -> anyhow::Result<()> {
-            series.push(Box::new(Dut::new(flows, carried, cache, connections)?));
-            parameters.push(json!({
-                "flows": flows.name(),
-                "protocol": carried.name(),
-                "cache": cache.name(),
-                "connections": connections,
-                "frame_bytes": FRAME,
-            }));
-            Ok(())
-        };
-        add(Flows::Plain, Carried::Udp, Cache::Off)?;
-        for &flows in &options.flows {
-            for &carried in &options.protocols {
-                for &cache in &options.cache {
-                    add(flows, carried, cache)?;
-                }
+    for &connections in numbers.iter().filter(|_| has(Rows::Connections)) {
+        rows.extend(connections_rows(context, options, connections)?);
+    }
+    for &connections in numbers.iter().filter(|_| has(Rows::Connections) && options.mixed) {
+        // As in the table above; the least that others are measured by is a batch.
+        if connections >= BATCH as u32 {
+            rows.extend(mixed_rows(context, connections)?);
+        }
+    }
+    for &connections in numbers.iter().filter(|_| has(Rows::Pipelines)) {
+        for &work in &options.pipelines {
+            rows.extend(pipelines::rows(context, work, &options.cache, connections)?);
+        }
+    }
+    if has(Rows::Openings) {
+        rows.extend(opening_rows(context, options)?);
+    }
+    let usual: &[u32] = if context.quick { &[1000, 10_000] } else { &[1000, 10_000, 100_000] };
+    let numbers = if options.attacked.is_empty() { usual } else { &options.attacked };
+    let usual: &[Attack] = <Attack as clap::ValueEnum>::value_variants();
+    let attacks = if options.attacks.is_empty() { usual } else { &options.attacks };
+    for &connections in numbers.iter().filter(|_| has(Rows::Attacks)) {
+        for &attack in attacks.iter().filter(|attack| attack.is_possible(connections)) {
+            rows.extend(attacked::rows(context, attack, connections)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn connections_rows(
+    context: &Context,
+    options: &Options,
+    connections: u32,
+) -> anyhow::Result<Vec<Row>> {
+    let mut series: Vec<Box<dyn Series>> = Vec::new();
+    let mut parameters = Vec::new();
+    let mut add = |flows: Flows, carried: Carried, cache: Cache| -> anyhow::Result<()> {
+        let name = format!("{}, {}, cache {}", flows.name(), carried.name(), cache.name());
+        let tables = tables(flows, connections + connections / 8 + 64)?;
+        series.push(Box::new(Established::new(name, tables, carried, cache, connections)?));
+        parameters.push(json!({
+            "flows": flows.name(),
+            "protocol": carried.name(),
+            "cache": cache.name(),
+            "connections": connections,
+            "frame_bytes": FRAME,
+        }));
+        Ok(())
+    };
+    add(Flows::Plain, Carried::Udp, Cache::Off)?;
+    for &flows in &options.flows {
+        for &carried in &options.protocols {
+            for &cache in &options.cache {
+                add(flows, carried, cache)?;
             }
         }
-        let costs = context.measure(&format!("conntrack, {connections}"), &mut series)?;
-        rows.extend(series.iter().zip(parameters).zip(costs).map(
-            |((series, parameters), cost)| {
-                Row::new("conntrack", series.name(), parameters, Some(FRAME), cost)
-            },
-        ));
     }
-    for &connections in numbers {
-        // As in the table above; the least that others are measured by is a batch.
-        if !options.mixed || connections < BATCH as u32 {
-            continue;
-        }
-        let caches = [Cache::Off, Cache::On, Cache::Auto];
-        let mut series: Vec<Box<dyn Series>> = Vec::new();
-        for cache in caches {
-            series.push(Box::new(Lives::mixed(cache, connections)?));
-        }
-        let costs = context.measure(&format!("conntrack, mixed, {connections}"), &mut series)?;
-        rows.extend(series.iter().zip(caches).zip(costs).map(|((series, cache), cost)| {
+    let costs = context.measure(&format!("conntrack, {connections}"), &mut series)?;
+    let rows = series.iter().zip(parameters).zip(costs);
+    Ok(rows
+        .map(|((series, parameters), cost)| {
+            Row::new(NAME, series.name(), parameters, Some(FRAME), cost)
+        })
+        .collect())
+}
+
+fn mixed_rows(context: &Context, connections: u32) -> anyhow::Result<Vec<Row>> {
+    let caches = [Cache::Off, Cache::On, Cache::Auto];
+    let mut series: Vec<Box<dyn Series>> = Vec::new();
+    for cache in caches {
+        series.push(Box::new(Lives::mixed(cache, connections)?));
+    }
+    let costs = context.measure(&format!("conntrack, mixed, {connections}"), &mut series)?;
+    let rows = series.iter().zip(caches).zip(costs);
+    Ok(rows
+        .map(|((series, cache), cost)| {
             let parameters = json!({
                 "flows": "mixed",
                 "protocol": "tcp",
@@ -221,427 +286,105 @@ pub(crate) fn run(context: &Context, options: &Options) -> anyhow::Result<Vec<Ro
                 "connections": connections,
                 "frame_bytes": FRAME,
             });
-            Row::new("conntrack", series.name(), parameters, Some(FRAME), cost)
-        }));
-    }
+            Row::new(NAME, series.name(), parameters, Some(FRAME), cost)
+        })
+        .collect())
+}
+
+fn opening_rows(context: &Context, options: &Options) -> anyhow::Result<Vec<Row>> {
     let opened = options.opened.unwrap_or(if context.quick { 100_000 } else { 1_000_000 });
-    if opened > 0 {
-        let mut series: Vec<Box<dyn Series>> = Vec::new();
-        for kind in &options.openings {
-            series.push(kind.series(opened)?);
-        }
-        let costs = context.measure("conntrack, opening", &mut series)?;
-        rows.extend(series.iter().zip(&options.openings).zip(costs).map(
-            |((series, kind), cost)| {
-                let parameters = json!({
-                    "flows": kind.flows().name(),
-                    "cache": "auto",
-                    "opened": opened,
-                    "packets": kind.packets(),
-                    "frame_bytes": FRAME,
-                });
-                Row::new("conntrack", series.name(), parameters, Some(FRAME), cost)
-            },
-        ));
+    if opened == 0 {
+        return Ok(Vec::new());
     }
-    Ok(rows)
-}
-
-/// The tables, one for each protocol and kind of flows: cycles a packet by connections.
-pub(crate) fn render(rows: &[&Row]) -> String {
-    let numbers = numbers(rows);
-    let mut names: Vec<String> = Vec::new();
-    for row in rows.iter().filter(|row| row.number("connections").is_some()) {
-        if !names.contains(&name(row)) {
-            names.push(name(row));
-        }
+    let mut series: Vec<Box<dyn Series>> = Vec::new();
+    for kind in &options.openings {
+        series.push(kind.series(opened)?);
     }
-    let cells: Vec<Vec<String>> = names
-        .iter()
-        .map(|wanted| {
-            let of = |number: &f64| {
-                let found = rows
-                    .iter()
-                    .find(|row| row.number("connections") == Some(*number) && name(row) == *wanted);
-                found.map_or_else(String::new, |row| {
-                    format!("{:.0}{}", row.cost.cycles_per_packet, row.mark())
-                })
-            };
-            [wanted.clone()].into_iter().chain(numbers.iter().map(of)).collect()
+    let costs = context.measure("conntrack, opening", &mut series)?;
+    let rows = series.iter().zip(&options.openings).zip(costs);
+    Ok(rows
+        .map(|((series, kind), cost)| {
+            let parameters = json!({
+                "flows": kind.flows().name(),
+                "cache": "auto",
+                "opened": opened,
+                "packets": kind.packets(),
+                "frame_bytes": FRAME,
+            });
+            Row::new(NAME, series.name(), parameters, Some(FRAME), cost)
         })
-        .collect();
-    let heads: Vec<String> =
-        numbers.iter().map(|number| text::grouped(&number.to_string())).collect();
-    let heads: Vec<&str> = ["flows"].into_iter().chain(heads.iter().map(String::as_str)).collect();
-    let title = format!(
-        "Connections, {FRAME}-byte frames, both directions: cycles a packet by connections"
-    );
-    let opening: Vec<Vec<String>> = rows
-        .iter()
-        .filter_map(|row| {
-            let alive = row.number("opened")?;
-            let packets = row.number("packets")?;
-            let each = format!("{:.0}{}", row.cost.cycles_per_packet, row.mark());
-            let whole = format!("{:.0}{}", packets * row.cost.cycles_per_packet, row.mark());
-            let (alive, packets) = (text::grouped(&alive.to_string()), packets.to_string());
-            Some(vec![row.series.clone(), alive, packets, each, whole])
-        })
-        .collect();
-    let mut tables = text::title(&title) + &text::table(&heads, &cells);
-    let gains: Vec<Vec<String>> = kinds(rows)
-        .into_iter()
-        .map(|(flows, protocol)| {
-            let of = |number: &f64| {
-                let gain = gain(rows, &flows, &protocol, *number);
-                gain.map_or_else(String::new, |gain| format!("{gain:.1}"))
-            };
-            let cells: Vec<String> = numbers.iter().map(of).collect();
-            [format!("{flows}, {protocol}")].into_iter().chain(cells).collect()
-        })
-        .filter(|line: &Vec<String>| line[1..].iter().any(|cell| !cell.is_empty()))
-        .collect();
-    if !gains.is_empty() {
-        let columns: Vec<String> = numbers.iter().map(ToString::to_string).collect();
-        let mut published = published::CONNTRACK_GAIN.line(&columns, 2);
-        published.splice(..2, [published::CONNTRACK_GAIN.what.to_owned() + ", udp"]);
-        let lines: Vec<Vec<String>> = gains.into_iter().chain([published]).collect();
-        let title = "How many times as much it costs without the cache as with it";
-        tables += &(text::title(title) + &text::table(&heads, &lines));
-    }
-    match opening.is_empty() {
-        true => tables,
-        false => {
-            let heads = ["connections", "others alive", "packets", "cycles a packet", "in all"];
-            tables
-                + &text::title("Connections that begin, and that begin and end")
-                + &text::table(&heads, &opening)
-        }
-    }
-}
-
-/// By connections: what a packet costs with the cache left to itself, beside VPP; and how many times
-/// as much it costs without, beside what was published.
-pub(crate) fn charts(rows: &[&Row]) -> Vec<Chart> {
-    let chart = |name: &str, title: &str, y: Axis, lines: Vec<Line>| Chart {
-        name: name.to_owned(),
-        title: title.to_owned(),
-        x: Axis::new("connections", Scale::Log),
-        y,
-        lines,
-    };
-    let is_shown = |row: &&&Row| matches!(row.text("cache").as_str(), "auto") || is_plain(row);
-    let shown: Vec<&Row> = rows.iter().filter(is_shown).copied().collect();
-    let mut cycles = Line::by_series(&shown, "connections", |row| row.cost.cycles_per_packet);
-    let gains: Vec<Line> = kinds(rows)
-        .into_iter()
-        .map(|(flows, protocol)| {
-            let gain = |number: &f64| Some((*number, gain(rows, &flows, &protocol, *number)?));
-            let points = numbers(rows).iter().filter_map(gain).collect();
-            Line::ours(format!("{flows}, {protocol}"), points)
-        })
-        .filter(|line| !line.points.is_empty())
-        .collect();
-    let mut charts = Vec::new();
-    if !cycles.is_empty() {
-        cycles.extend(published::CONNTRACK.iter().map(|other| Line::published(other, "")));
-        let y = Axis::new("cycles per packet (VPP's: of a counter of 2.0 GHz)", Scale::Linear);
-        charts.push(chart("conntrack-cycles", "Established connections, 64 bytes", y, cycles));
-    }
-    if !gains.is_empty() {
-        let published = [Line::published(&published::CONNTRACK_GAIN, "")];
-        let lines = gains.into_iter().chain(published).collect();
-        let y = Axis::new("cycles without the cache / with it", Scale::Linear);
-        charts.push(chart("conntrack-gain", "What the decision cache saves", y, lines));
-    }
-    charts
-}
-
-fn is_plain(row: &Row) -> bool {
-    row.text("flows") == Flows::Plain.name()
-}
-
-/// The kinds of flows and protocols that were measured.
-fn kinds(rows: &[&Row]) -> Vec<(String, String)> {
-    let mut kinds = Vec::new();
-    for row in rows.iter().filter(|row| !is_plain(row) && row.number("connections").is_some()) {
-        let kind = (row.text("flows"), row.text("protocol"));
-        if !kinds.contains(&kind) {
-            kinds.push(kind);
-        }
-    }
-    kinds
-}
-
-fn found<'r>(
-    rows: &[&'r Row],
-    flows: &str,
-    protocol: &str,
-    cache: &str,
-    number: f64,
-) -> Option<&'r Row> {
-    let mut rows = rows.iter().copied();
-    rows.find(|row| {
-        row.text("flows") == flows
-            && row.text("protocol") == protocol
-            && row.text("cache") == cache
-            && row.number("connections") == Some(number)
-    })
-}
-
-fn cycles(rows: &[&Row], flows: &str, protocol: &str, cache: &str, number: f64) -> Option<f64> {
-    found(rows, flows, protocol, cache, number).map(|row| row.cost.cycles_per_packet)
-}
-
-/// How many times as much a packet costs without the cache as with it.
-fn gain(rows: &[&Row], flows: &str, protocol: &str, number: f64) -> Option<f64> {
-    let of = |cache| cycles(rows, flows, protocol, cache, number);
-    Some(of("off")? / of("on")?)
-}
-
-/// Never slower than without the cache, TCP near UDP, and what a hit and an opening packet may cost.
-pub(crate) fn targets(rows: &[&Row]) -> Vec<Target> {
-    let cycles = |flows: &str, protocol: &str, cache: &str, number: f64| {
-        cycles(rows, flows, protocol, cache, number)
-    };
-    let mut targets = Vec::new();
-    for number in numbers(rows) {
-        let count = text::grouped(&number.to_string());
-        for protocol in ["udp", "tcp"] {
-            if let (Some(off), Some(auto)) = (
-                cycles("firewall", protocol, "off", number),
-                cycles("firewall", protocol, "auto", number),
-            ) {
-                let what = format!("off to auto, {protocol}, {count} connections");
-                let wanted = if number >= 1e4 { 1.3 } else { 1.0 };
-                targets.push(Target::at_least(what, off / auto, wanted));
-            }
-        }
-        let mixed = |cache| cycles("mixed", "tcp", cache, number);
-        if let (Some(off), Some(auto)) = (mixed("off"), mixed("auto")) {
-            let what = format!("off to auto, mixed, {count} connections");
-            targets.push(Target::at_least(what, off / auto, 0.97));
-        }
-        if let (Some(udp), Some(tcp)) =
-            (cycles("firewall", "udp", "auto", number), cycles("firewall", "tcp", "auto", number))
-        {
-            let what = format!("UDP to TCP, {count} connections");
-            targets.push(Target::at_least(what, udp / tcp, 0.9));
-        }
-        if let (Some(two), Some(eight)) =
-            (cycles("firewall", "udp", "on", number), cycles("tables", "udp", "on", number))
-        {
-            let what = format!("eight tables to two, {count} connections");
-            targets.push(Target::at_most(what, eight / two, 1.05));
-        }
-        // The peers' figures are of a counter of 2.0 GHz.
-        let units = |row: &Row| row.cost.ns_per_packet * 2.0;
-        let tcp = found(rows, "firewall", "tcp", "auto", number).map(units);
-        if let Some(tcp) = tcp {
-            let wanted = match number as u64 {
-                0..=1 => 80.0,
-                2..=1000 => 85.0,
-                1001..=10_000 => 100.0,
-                10_001..=100_000 => 150.0,
-                _ => 170.0,
-            };
-            let what = format!("TCP, cycles of 2.0 GHz, {count} connections");
-            targets.push(Target::at_most(what, tcp, wanted));
-            if let Some(nat) = found(rows, "nat", "tcp", "auto", number).map(units) {
-                let what = format!("NAT, more than TCP, {count} connections");
-                targets.push(Target::at_most(what, nat - tcp, 20.0));
-            }
-        }
-    }
-    // A packet that opens a connection, and whole connections, of 2.0 GHz as above.
-    for (kind, wanted) in [
-        (Opened::Firewall, 900.0),
-        (Opened::Nat, 900.0),
-        (Opened::Tcp, 3500.0),
-        (Opened::Udp, 1200.0),
-    ] {
-        let name = kind.name();
-        let row = rows.iter().find(|row| row.series == name);
-        let cost = row.and_then(|row| Some(row.number("packets")? * row.cost.ns_per_packet * 2.0));
-        targets.extend(cost.map(|cost| Target::at_most(format!("{name}, in all"), cost, wanted)));
-    }
-    targets
-}
-
-fn name(row: &Row) -> String {
-    match row.text("flows").as_str() {
-        "plain" => "plain forwarding".to_owned(),
-        flows => format!("{flows}, {}, cache {}", row.text("protocol"), row.text("cache")),
-    }
-}
-
-fn numbers(rows: &[&Row]) -> Vec<f64> {
-    let mut numbers: Vec<f64> = rows.iter().filter_map(|row| row.number("connections")).collect();
-    numbers.sort_by(f64::total_cmp);
-    numbers.dedup();
-    numbers
-}
-
-/// A worker between two ports, with packets both ways.
-struct Dut {
-    name: String,
-    worker: Worker,
-    ports: [MemoryHandle; 2],
-    sender: Sender,
-    traffic: Traffic,
-    connections: u32,
-    is_answer: bool,
-    now: Time,
-    cached: [bool; 4],
-}
-
-impl Dut {
-    fn new(flows: Flows, carried: Carried, cache: Cache, connections: u32) -> anyhow::Result<Self> {
-        let name = format!("{}, {}, cache {}", flows.name(), carried.name(), cache.name());
-        let tables = tables(flows, connections + connections / 8 + 64)?;
-        let caches = cache.settings(connections);
-        let (mut worker, ports) = worker(tables, caches)?;
-        if cache == Cache::Published {
-            worker.decide_each();
-        }
-        let cached = caches.map(|cache| cache.mode != CacheMode::Off);
-        let traffic = Traffic::new(connections.into(), Spread::UNIFORM, 1);
-        let (sender, is_answer) = (Sender::new(carried, connections), false);
-        Ok(Self {
-            name,
-            worker,
-            ports,
-            sender,
-            traffic,
-            connections,
-            is_answer,
-            now: START,
-            cached,
-        })
-    }
-
-    /// Opens the connections.
-    fn open(&mut self) -> anyhow::Result<()> {
-        let all: Vec<u64> = (0..self.connections.into()).collect();
-        for part in all.chunks(BATCH) {
-            let (syn, ack) = (TcpFlags::SYN, TcpFlags::ACK);
-            let rounds = match self.sender.carried {
-                Carried::Udp => vec![(false, syn), (true, syn), (false, syn)],
-                Carried::Tcp => vec![(false, syn), (true, TcpFlags(syn.0 | ack.0)), (false, ack)],
-            };
-            for (is_answer, flags) in rounds {
-                for &number in part {
-                    let frame = self.sender.frame(number, is_answer, flags, 0);
-                    ensure!(self.ports[usize::from(is_answer)].push(frame), "the port is full");
-                }
-                self.poll(part.len())?;
-                for &number in part {
-                    let (ends, out) =
-                        (&mut self.sender.ends, &mut self.ports[usize::from(!is_answer)]);
-                    let seen = out.pop_with(|frame| {
-                        let answered = &frame[ethernet::HEADER_LENGTH..];
-                        let mut address = [0; 4];
-                        address.copy_from_slice(&answered[12..16]);
-                        (address, [answered[20], answered[21]])
-                    });
-                    ensure!(seen.is_some(), "{}: {}", self.name, dropped(&self.worker));
-                    if let Some(seen) = seen.filter(|_| !is_answer) {
-                        ends[number as usize].answered = seen;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn poll(&mut self, count: usize) -> anyhow::Result<()> {
-        self.now = Time(self.now.0 + BATCH_TIME);
-        let received = self.worker.poll(self.now);
-        let received =
-            received.map_err(|(port, error)| anyhow::anyhow!("port {}: {error}", port.0))?;
-        ensure!(received == count, "of {count} packets {received} were received");
-        Ok(())
-    }
-
-    fn round(&mut self, stopwatch: &mut Stopwatch<'_>) -> anyhow::Result<u64> {
-        let is_answer = self.is_answer;
-        self.is_answer = !is_answer;
-        for _ in 0..BATCH {
-            let number = self.traffic.next_flow();
-            let frame = self.sender.frame(number, is_answer, TcpFlags::ACK, DATA);
-            ensure!(self.ports[usize::from(is_answer)].push(frame), "the port is full");
-        }
-        self.now = Time(self.now.0 + BATCH_TIME);
-        stopwatch.start();
-        let received = self.worker.poll(self.now);
-        stopwatch.stop();
-        ensure!(received.ok() == Some(BATCH), "not every packet was received");
-        let mut sent = 0;
-        while self.ports[usize::from(!is_answer)].pop_with(|_| ()).is_some() {
-            sent += 1;
-        }
-        ensure!(sent == BATCH, "{}: {sent} of {BATCH} sent; {}", self.name, dropped(&self.worker));
-        Ok(BATCH as u64)
-    }
-}
-
-impl Series for Dut {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn warm_up(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<()> {
-        self.open()?;
-        let all = Effort {
-            packets: 2 * u64::from(self.connections),
-            longest: std::time::Duration::MAX,
-            ..effort
-        };
-        meter.run(all, |stopwatch| self.round(stopwatch))?;
-        let long = Effort {
-            packets: SETTLING * effort.packets,
-            longest: SETTLING as u32 * effort.longest,
-            ..effort
-        };
-        meter.run(long, |stopwatch| self.round(stopwatch))?;
-        Ok(())
-    }
-
-    fn run(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<Sample> {
-        meter.run(effort, |stopwatch| self.round(stopwatch))
-    }
-
-    fn lookups(&self) -> Lookups {
-        lookups(&self.worker, self.cached)
-    }
+        .collect())
 }
 
 #[cfg(test)]
 mod tests {
     use clap::ValueEnum as _;
 
+    use super::attacked::Measured;
     use super::*;
 
     /// A dut fails if a packet is lost; so a row is a proof.
     #[test]
     fn every_packet_of_every_row_is_forwarded() {
         let options = Options {
-            flows: vec![Flows::Firewall, Flows::Routed, Flows::Nat, Flows::Tables],
-            protocols: vec![Carried::Udp, Carried::Tcp],
+            rows: Rows::value_variants().to_vec(),
+            flows: vec![Flows::Firewall, Flows::Routed, Flows::Nat],
+            protocols: Carried::value_variants().to_vec(),
             connections: vec![1, 600],
             cache: vec![Cache::Off, Cache::Published, Cache::On, Cache::Auto],
             mixed: true,
+            pipelines: vec![Work::Plain, Work::ZonesNat],
             opened: Some(1000),
             openings: Opened::value_variants().to_vec(),
+            attacks: vec![Attack::SynFlood, Attack::Others],
+            attacked: vec![500],
         };
         let rows = run(&Context::tiny(), &options).unwrap();
-        assert_eq!(rows.len(), 2 * (1 + 4 * 2 * 4) + 3 + 6);
+        let (connections, pipelines) = (2 * (1 + 3 * 3 * 4) + 3, 2 * 2 * 2 * 4);
+        assert_eq!(rows.len(), connections + pipelines + 6 + 2 * Measured::ALL.len());
         let all: Vec<&Row> = rows.iter().collect();
-        assert!(render(&all).contains("nat, tcp, cache auto"));
-        assert!(render(&all).contains("OVS-DPDK, 2017, udp"));
-        assert_eq!(
-            charts(&all).iter().map(|chart| chart.lines.len()).collect::<Vec<_>>(),
-            [14, 10]
-        );
+        let text = render(&all);
+        for expected in [
+            "nat, tcp, cache auto",
+            "nat, udp-one-way, cache on",
+            "OVS-DPDK, 2017, udp",
+            "8 tables, 1000 flows",
+            "SYN flood",
+        ] {
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+        let lines: Vec<_> = charts(&all).iter().map(|chart| chart.lines.len()).collect();
+        assert_eq!(lines, [15, 11, 4, 2]);
         assert!(!targets(&all).is_empty());
+    }
+
+    /// Packets of connections that nobody answers stay new, and their decision is kept.
+    #[test]
+    fn what_goes_one_way_hits_the_cache_and_opens_once() {
+        for flows in [Flows::Firewall, Flows::Nat] {
+            for cache in [Cache::On, Cache::Auto] {
+                let tables = tables(flows, 2000).unwrap();
+                let connections = tables.connections().unwrap().clone();
+                let name = String::new();
+                let carried = Carried::UdpOneWay;
+                let mut one_way = Established::new(name, tables, carried, cache, 1000).unwrap();
+                let context = Context::tiny();
+                one_way.warm_up(&context.meter, context.effort).unwrap();
+                let before = one_way.lookups();
+                let mut stopwatch = context.meter.stopwatch();
+                for _ in 0..40 {
+                    one_way.round(&mut stopwatch).unwrap();
+                }
+                let found = one_way.lookups().since(before);
+                assert_eq!(
+                    (found.hits, found.packets),
+                    (40 * 256, 40 * 256),
+                    "{flows:?} {cache:?}"
+                );
+                assert_eq!(connections.counts().made, 1000);
+                let unreplied = (0..2000).filter_map(|at| connections.connection(at, START));
+                assert!(unreplied.into_iter().all(|connection| !connection.is_replied));
+            }
+        }
     }
 }

@@ -18,20 +18,41 @@ use crate::topology::{self, IN, OUT, PEER_IN, STATION};
 
 /// A gateway's tables with these flows, and a connection table of this size.
 pub(super) fn tables(flows: Flows, connections: u32) -> anyhow::Result<Tables> {
+    match flows {
+        Flows::Plain => routes(),
+        flows => with_flows(list(flows), connections),
+    }
+}
+
+/// The published firewall, which lets errors about its connections in as well.
+pub(super) fn tables_with_errors(connections: u32) -> anyhow::Result<Tables> {
+    let mut flows = list(Flows::Firewall);
+    let related = CtState::REL | CtState::TRK;
+    let mut matches = Match::ANY;
+    matches.set(Field::CtState, related.0.into(), related.0.into());
+    matches.set(Field::InPort, OUT.0.into(), 0xffff);
+    flows.extend(flows.last().cloned().map(|answers| Flow { matches, ..answers }));
+    with_flows(flows, connections)
+}
+
+/// A gateway that routes both ways, with these flows, and a connection table of this size.
+pub(super) fn with_flows(flows: Vec<Flow>, connections: u32) -> anyhow::Result<Tables> {
+    let mut tables = routes()?;
+    let settings = Settings { connections, ipv6_connections: 1, ..Settings::default() };
+    tables.set_connections(Arc::new(Connections::new(&settings, [3, 5], START)?));
+    let mut pipeline = Pipeline::new();
+    for flow in flows {
+        pipeline.apply(Change::Add { flow, check_overlap: false }, Owner::User)?;
+    }
+    tables.set_pipeline(pipeline, START)?;
+    Ok(tables)
+}
+
+fn routes() -> anyhow::Result<Tables> {
     let mut tables = topology::tables(1)?;
     tables.set_neighbour(IN, PEER_IN.into(), STATION)?;
     let back = RouteSpec::Via { port: IN, address: PEER_IN.into() };
     tables.set_route(VrfId::MAIN, "10.128.0.0/9".parse()?, back)?;
-    if flows == Flows::Plain {
-        return Ok(tables);
-    }
-    let settings = Settings { connections, ipv6_connections: 1, ..Settings::default() };
-    tables.set_connections(Arc::new(Connections::new(&settings, [3, 5], START)?));
-    let mut pipeline = Pipeline::new();
-    for flow in list(flows) {
-        pipeline.apply(Change::Add { flow, check_overlap: false }, Owner::User)?;
-    }
-    tables.set_pipeline(pipeline, START)?;
     Ok(tables)
 }
 
@@ -52,7 +73,6 @@ fn list(flows: Flows) -> Vec<Flow> {
         let (force, zone, exec, alg) = (false, Zone::Vrf, Vec::new(), None);
         Action::Ct(Box::new(Ct { commit, force, zone, table, nat, exec, alg, limit: None }))
     };
-    let (first, last) = if flows == Flows::Tables { (6, 7) } else { (0, 1) };
     let nat = flows == Flows::Nat;
     let translate = nat.then(NatSpec::default);
     let new_nat = nat.then(|| NatSpec {
@@ -73,15 +93,13 @@ fn list(flows: Flows) -> Vec<Flow> {
     };
     let port = |id: wire::PortId| (Field::InPort, id.0 as u8);
     let state = |state: CtState| (Field::CtState, state.0);
-    let mut list = vec![
-        flow(first, 100, &[state(CtState(0))], vec![ct(false, Some(last), translate)]),
-        flow(last, 10, &[state(new), port(IN)], vec![ct(true, None, new_nat), to(OUT)]),
-        flow(last, 10, &[state(new), port(OUT)], Vec::new()),
-        flow(last, 10, &[state(est), port(IN)], vec![to(OUT)]),
-        flow(last, 10, &[state(est), port(OUT)], vec![to(IN)]),
-    ];
-    list.extend((0..first).map(|table| flow(table, 1, &[], vec![Action::GotoTable(table + 1)])));
-    list
+    vec![
+        flow(0, 100, &[state(CtState(0))], vec![ct(false, Some(1), translate)]),
+        flow(1, 10, &[state(new), port(IN)], vec![ct(true, None, new_nat), to(OUT)]),
+        flow(1, 10, &[state(new), port(OUT)], Vec::new()),
+        flow(1, 10, &[state(est), port(IN)], vec![to(OUT)]),
+        flow(1, 10, &[state(est), port(OUT)], vec![to(IN)]),
+    ]
 }
 
 pub(super) fn worker(
