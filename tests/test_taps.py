@@ -1,6 +1,7 @@
 """Taps: pcapng files that tshark and tcpdump read, of packets of a port, a VRF, or a filter."""
 
 import re
+import select
 import signal
 import subprocess
 import time
@@ -183,6 +184,52 @@ def test_a_full_disk_and_a_client_that_does_not_read_end_or_lose_and_nothing_els
     stuck.process.kill()
     stuck.wait()
     left.ping(RIGHT[4][1], count=3)
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [["tshark", "-l", "-n", "-i", "-"], ["tcpdump", "-l", "-n", "-r", "-"]],
+    ids=["tshark", "tcpdump"],
+)
+def test_a_pipe_is_read_while_packets_come(hosts, reader):
+    """A packet is shown before the next one is sent, and the reader ends when the tap does."""
+    left, _, gateway = hosts
+    left.ping(RIGHT[4][1], count=1)
+    tap = Tap(gateway, "port", "left", "in", "-", "icmp")
+    shows = subprocess.Popen(reader, stdin=tap.process.stdout, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # The end of the pipe has to be the reader's alone.
+    tap.process.stdout.close()
+    try:
+        for _ in range(3):
+            left.ping_exactly(RIGHT[4][1], 1)
+            assert select.select([shows.stdout], [], [], 20)[0], "nothing is shown"
+            line = shows.stdout.readline().decode()
+            assert LEFT[4][1] in line and RIGHT[4][1] in line and "cho" in line, line
+        gateway.run("tap", "del", str(tap.id))
+        assert tap.process.wait(10) == 0
+        rest, said = shows.communicate(timeout=10)
+        assert rest == b"" and shows.returncode == 0, (rest, said)
+        assert b"3 packets: deleted by command" in tap.process.stderr.read()
+    finally:
+        shows.kill()
+        shows.wait()
+        tap.process.stderr.close()
+
+
+def test_the_reader_of_a_pipe_ends_the_tap(hosts):
+    """As `| head -1` does."""
+    left, _, gateway = hosts
+    tap = Tap(gateway, "port", "left", "in", "-", "icmp")
+    tap.process.stdout.close()
+    left.ping(RIGHT[4][1], count=1)
+    said = tap.process.stderr.read().decode()
+    assert tap.process.wait(10) == 0 and said.endswith("nobody reads any more\n"), said
+    tap.process.stderr.close()
+    end = time.monotonic() + 5
+    while running(gateway):
+        assert time.monotonic() < end, "a tap outlives its client"
+        time.sleep(0.1)
+    left.ping(RIGHT[4][1], count=1)
 
 
 def test_what_is_wrong_is_said(hosts, tmp_path):
