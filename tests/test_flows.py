@@ -308,3 +308,38 @@ def test_a_vrf_takes_its_flows_along_and_a_named_port_stays(hosts):
     assert gateway.run("flow", "show").stdout == ' table=0, in_port=left.7 actions=drop\n'
     gateway.run("flow", "del", "in_port=left.7")
     gateway.run("link", "del", "left.7")
+
+
+def test_counts_go_on_unless_they_are_reset(hosts):
+    left, _, gateway, _ = hosts
+    replace(gateway, "table=0,priority=10,arp actions=NORMAL\npriority=5,icmp actions=NORMAL\npriority=4,udp actions=NORMAL\n")
+
+    def counted():
+        dumped = gateway.run("flow", "dump").stdout
+        return {
+            kind: (int(packets), int(octets), actions)
+            for packets, octets, kind, actions in re.findall(
+                r"n_packets=(\d+), n_bytes=(\d+), .*priority=\d+,(icmp|udp) actions=(\S+)", dumped
+            )
+        }
+
+    left.ping_exactly(RIGHT[4][1], 3)
+    assert counted() == {"icmp": (6, 6 * 84, "NORMAL"), "udp": (0, 0, "NORMAL")}
+    # Modified, it counts on; packets of flows that are in the cache are counted by the same.
+    gateway.run("flow", "mod", "icmp actions=ct(commit),NORMAL")
+    left.ping_exactly(RIGHT[4][1], 1)
+    assert counted()["icmp"] == (8, 8 * 84, "ct(commit),NORMAL")
+    gateway.run("flow", "mod", "reset_counts,icmp actions=NORMAL")
+    assert counted()["icmp"] == (0, 0, "NORMAL")
+    left.ping_exactly(RIGHT[4][1], 2)
+    assert counted()["icmp"] == (4, 4 * 84, "NORMAL")
+    # Strictly, another priority is another flow, which is then added.
+    gateway.run("flow", "mod", "--strict", "reset_counts,priority=6,icmp actions=NORMAL")
+    assert gateway.run("flow", "show").stdout.count("icmp actions=NORMAL") == 2
+    assert " n_packets=4, " in gateway.run("flow", "dump", "icmp").stdout
+    gateway.run("flow", "mod", "--strict", "reset_counts,priority=5,icmp actions=NORMAL")
+    assert " n_packets=4, " not in gateway.run("flow", "dump", "icmp").stdout
+    # One that replaces another begins anew in any case.
+    left.ping_exactly(RIGHT[4][1], 1)
+    gateway.run("flow", "add", "priority=6,icmp actions=NORMAL")
+    assert gateway.run("flow", "dump", "icmp").stdout.count(" n_packets=0, ") == 2
