@@ -5,7 +5,7 @@ mod gate;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 
-use conntrack::nat::{BadPool, Lease, NotLent, Pool, PoolSettings, PortBlocks};
+use conntrack::nat::{BadPool, Lease, NotLent, Pool, PoolSettings, PortBlocks, PortChoice};
 use conntrack::{CtState, Direction, Handle, New, Packet, Refused, Tuple};
 use gate::{Gate, addresses, segment, settings, tcp, udp};
 use proptest::prelude::*;
@@ -109,10 +109,65 @@ fn a_port_is_kept_if_it_is_free_and_in_its_class_otherwise() {
     assert!((1..512).contains(&port(&mut nat, 2, 123)));
     assert_eq!(port(&mut nat, 1, 700), 700);
     assert!((600..1024).contains(&port(&mut nat, 2, 700)));
-    let random = |settings: &mut PoolSettings| settings.random = true;
+    let random = |settings: &mut PoolSettings| settings.choice = Some(PortChoice::Random);
     let mut nat = Nat::new(1024, pool("192.0.2.1", "192.0.2.1", random));
     let kept = (0..50).filter(|at| port(&mut nat, *at, 9999) == 9999).count();
     assert!(kept < 2);
+}
+
+/// Ports that connections get which come one after the other, each gone before the next.
+fn ports_of(choice: PortChoice, range: Option<(u16, u16)>, connections: &[Tuple]) -> Vec<u16> {
+    let chosen = |settings: &mut PoolSettings| {
+        settings.choice = Some(choice);
+        settings.ports = range.map(|(first, last)| first..=last);
+    };
+    let mut nat = Nat::new(1024, pool("192.0.2.1", "192.0.2.1", chosen));
+    let port = |tuple: &Tuple| {
+        let (handle, translated) = nat.open(*tuple).unwrap();
+        nat.close(handle);
+        translated.source
+    };
+    connections.iter().map(port).collect()
+}
+
+#[test]
+fn a_port_by_a_hash_is_the_connections_and_one_at_random_is_not() {
+    // Each twice, with others between. Their own port is of the range, and is not kept.
+    let of = |at: u32| flow(at % 200, 9999, 8 + at / 100 % 2);
+    let connections: Vec<Tuple> = (0..400).map(of).collect();
+    for range in [None, Some((9000, 9999))] {
+        let ports = ports_of(PortChoice::Hash, range, &connections);
+        assert_eq!(ports[..200], ports[200..], "{range:?}");
+        assert!(ports.iter().all(|port| (9000..=9999).contains(port)) || range.is_none());
+        assert!(ports.iter().filter(|port| **port == 9999).count() < 10, "{range:?}");
+        assert!(ports.iter().collect::<BTreeSet<_>>().len() > 150, "{range:?}");
+        let ports = ports_of(PortChoice::Random, range, &connections);
+        let same = ports[..200].iter().zip(&ports[200..]).filter(|(one, other)| one == other);
+        assert!(same.count() < 10, "{range:?}");
+    }
+}
+
+#[test]
+fn a_port_by_a_hash_follows_from_all_of_the_connection() {
+    let to = |port| Tuple::new(addresses(1, 8), Protocol::UDP, 5000, port);
+    let lite = Tuple::new(addresses(1, 8), Protocol::UDP_LITE, 5000, 53);
+    let connections =
+        [flow(1, 5000, 8), flow(2, 5000, 8), flow(1, 5001, 8), flow(1, 5000, 9), to(54), lite];
+    let ports = ports_of(PortChoice::Hash, None, &connections);
+    assert_eq!(ports.iter().collect::<BTreeSet<_>>().len(), 6, "{ports:?}");
+}
+
+#[test]
+fn who_finds_the_port_of_its_hash_taken_gets_another() {
+    let few = |settings: &mut PoolSettings| {
+        settings.choice = Some(PortChoice::Hash);
+        settings.ports = Some(2000..=2049);
+    };
+    let mut nat = Nat::new(1024, pool("192.0.2.1", "192.0.2.1", few));
+    let ports: BTreeSet<u16> =
+        (0..50).map(|at| nat.open(flow(at, 1, 8)).unwrap().1.source).collect();
+    assert_eq!(ports, (2000..=2049).collect());
+    assert_eq!(nat.open(flow(50, 1, 8)), Err(NotLent::Exhausted));
 }
 
 #[test]

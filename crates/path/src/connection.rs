@@ -119,7 +119,9 @@ pub(crate) fn addresses(key: &FlowKey) -> Tuple {
 
 /// The tuples to try for a packet whose destination is translated: addresses and ports of the range, the
 /// first by a hash of the source, so that a source has one destination as long as nobody else does.
-/// A port that is of the range is the first.
+/// A port that is of the range is the first, unless the flow has it chosen: then it follows from the
+/// packet's addresses and ports, since a decision is made for the new destination before there is a
+/// connection, and must be the same when it is made again.
 pub(crate) fn destinations(nat: &NatNew, tuple: &Tuple) -> impl Iterator<Item = Tuple> {
     /// How many are tried.
     const MOST: u32 = 128;
@@ -142,6 +144,7 @@ pub(crate) fn destinations(nat: &NatNew, tuple: &Tuple) -> impl Iterator<Item = 
     let hash = source_hash(&tuple);
     // A port of the range is kept if it can be.
     let start = match u32::from(tuple.destination).checked_sub(first_port.into()) {
+        _ if nat.choice.is_some() => tuple_hash(&tuple) % ports,
         Some(own) if own < ports => own,
         _ => hash % ports,
     };
@@ -190,12 +193,28 @@ pub(crate) fn other_ports(tuple: &Tuple) -> impl Iterator<Item = Tuple> {
 /// A hash of a packet's source address. Who chooses it has as many connections to one of the range's
 /// destinations as it wants, as it would have if there were only one.
 fn source_hash(tuple: &Tuple) -> u32 {
-    let words = match tuple.addresses.source() {
-        IpAddr::V4(address) => u128::from(address.to_bits()),
-        IpAddr::V6(address) => address.to_bits(),
-    };
-    let mixed = (words as u64 ^ (words >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 32) as u32
+    let words = address_words(tuple.addresses.source());
+    mixed(words[0] ^ words[1])
+}
+
+/// A hash of a packet's addresses, ports and protocol.
+fn tuple_hash(tuple: &Tuple) -> u32 {
+    let (source, destination) = (tuple.addresses.source(), tuple.addresses.destination());
+    let ends = u64::from(tuple.source) << 16 | u64::from(tuple.destination);
+    let upper = ends << 8 | u64::from(tuple.protocol.0);
+    let words = [address_words(source), address_words(destination), [upper, 0]];
+    words.into_iter().flatten().fold(0, |hash, word| mixed(word ^ u64::from(hash) << 16))
+}
+
+fn address_words(address: IpAddr) -> [u64; 2] {
+    match address {
+        IpAddr::V4(address) => [address.to_bits().into(), 0],
+        IpAddr::V6(address) => [address.to_bits() as u64, (address.to_bits() >> 64) as u64],
+    }
+}
+
+fn mixed(word: u64) -> u32 {
+    (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
 /// A flow's key as its packets are once they look like `tuple`.

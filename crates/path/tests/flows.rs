@@ -2,6 +2,7 @@
 
 mod fixture;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use conntrack::{Connections, CtState, Settings};
 use fixture::*;
 use flow::CacheTable;
 use packet::{DropReason, Time};
-use pipeline::{Action, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline};
+use pipeline::{
+    Action, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline, PortChoice,
+};
 use tables::Tables;
 use wire::{PortId, Protocol, TcpFlags, VrfId, headers};
 
@@ -320,6 +323,42 @@ fn destinations_are_translated() {
     assert_eq!(ends(&packet), "192.168.11.2:8080 192.168.12.7:4000");
     assert_checksums_are_right(&packet);
     gateway.assert_nothing_lost();
+}
+
+/// A port of the range is kept; one that is to be chosen follows from the packet's addresses and
+/// ports, and not from its source's address alone.
+#[test]
+fn ports_of_destinations_are_kept_or_chosen() {
+    let new = CtState::NEW | CtState::TRK;
+    let ports = |choice: Option<PortChoice>| {
+        let mut inside = nat(NatEnd::Destination, HERE, Some((8000, 8099)));
+        Arc::make_mut(inside.new.as_mut().unwrap()).choice = choice;
+        let mut gateway = gateway(vec![
+            flow(0, 100, &[], &[ct(false, Some(1), Some(NatSpec::default()))]),
+            flow(
+                1,
+                10,
+                &[state(new, NO), by(WAN)],
+                &[ct(true, None, Some(inside)), Action::Normal],
+            ),
+        ]);
+        let mut ports = Vec::new();
+        for source in 4000..4050 {
+            gateway.receive(WAN, &udp(THERE, "192.168.11.2", (source, 8080), 10));
+            let (_, packet) = gateway.sent_one(LAN);
+            ports.push(u16::from_be_bytes([packet[22], packet[23]]));
+        }
+        gateway.assert_nothing_lost();
+        ports
+    };
+    assert_eq!(ports(None), [8080; 50]);
+    for choice in [PortChoice::Hash, PortChoice::Random] {
+        let chosen = ports(Some(choice));
+        assert!(chosen.iter().all(|port| (8000..8100).contains(port)), "{chosen:?}");
+        let distinct: BTreeSet<_> = chosen.iter().collect();
+        assert!(distinct.len() > 25, "{chosen:?}");
+        assert_eq!(ports(Some(choice)), chosen, "the same of another gateway");
+    }
 }
 
 /// By its key, the packet is none that the new flow matches.

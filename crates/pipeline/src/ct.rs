@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+pub use conntrack::nat::PortChoice;
 use conntrack::{CtState, Tuple};
 use types::{IpRange, PacketFields};
 
@@ -98,7 +99,7 @@ pub struct NatNew {
     pub addresses: Option<IpRange>,
     /// The ports to choose from.
     pub ports: Option<(u16, u16)>,
-    /// How a port is chosen.
+    /// How a port is chosen, if it is not to be kept.
     pub choice: Option<PortChoice>,
     /// Whether a source has one address for all its destinations.
     pub persistent: bool,
@@ -126,15 +127,6 @@ pub enum NatEnd {
     Source,
     /// The destination.
     Destination,
-}
-
-/// How a port is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PortChoice {
-    /// By a hash of addresses and ports.
-    Hash,
-    /// At random.
-    Random,
 }
 
 /// What connection tracking says of a packet.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use conntrack::nat::{Pool, PoolSettings, PortBlocks};
 use conntrack::{Connections, Ended};
 use packet::Time;
-use pipeline::{Action, Flow, FlowId, NatEnd, NatNew, Pipeline, PortChoice};
+use pipeline::{Action, Flow, FlowId, NatEnd, NatNew, Pipeline};
 use thiserror::Error;
 use wire::{IpRange, PortId, VrfId};
 
@@ -215,7 +215,7 @@ fn settings(new: &NatNew) -> Result<Option<PoolSettings>, FlowError> {
     let usual = PoolSettings::new(addresses);
     let mut settings = PoolSettings {
         ports: ports.map(|(first, last)| first..=last),
-        random: new.choice == Some(PortChoice::Random),
+        choice: new.choice,
         persistent: new.persistent,
         // One port for all destinations is not shared by them.
         groups: if new.endpoint_independent { 1 } else { usual.groups },

@@ -11,5 +11,5 @@ mod sequence;
 pub use blocks::{BadBlocks, PortBlocks};
 pub use dynamic::BlockEvent;
 pub use nptv6::{Nptv6, Nptv6Error};
-pub use pool::{BadPool, Lease, NotLent, Pool, PoolCounts, PoolSettings};
+pub use pool::{BadPool, Lease, NotLent, Pool, PoolCounts, PoolSettings, PortChoice};
 pub use sequence::SequenceShift;

@@ -17,6 +17,17 @@ use crate::table::Refused;
 use crate::tuple::{Role, Tuple};
 use std::hash::BuildHasher;
 
+/// How a port is chosen, where it is not to be the packet's own (enum ovs_nat_attr of Linux's
+/// openvswitch.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PortChoice {
+    /// By a keyed hash of addresses, ports and protocol: a connection that comes again gets the port
+    /// that it had, if that is free (RFC 6056 section 3.3.3).
+    Hash,
+    /// At random each time.
+    Random,
+}
+
 /// How a pool lends.
 #[derive(Clone, Debug)]
 pub struct PoolSettings {
@@ -27,8 +38,9 @@ pub struct PoolSettings {
     /// Groups of destinations, a power of two up to 256. Destinations of different groups may share
     /// a port; each takes 8 KiB for each address and protocol.
     pub groups: u32,
-    /// Whether the port is random from the start, and not the source's own if that is free.
-    pub random: bool,
+    /// How the port is chosen. `None` keeps the source's own if that is free, and takes a random one
+    /// otherwise.
+    pub choice: Option<PortChoice>,
     /// Whether a source has one address for all its destinations.
     pub persistent: bool,
     /// Whether a source's address and port are mapped alike for all destinations (RFC 4787). Needs
@@ -47,7 +59,7 @@ impl PoolSettings {
             addresses,
             ports: None,
             groups: 16,
-            random: false,
+            choice: None,
             persistent: false,
             endpoint_independent: false,
             blocks: None,
@@ -379,7 +391,8 @@ impl Pool {
     /// Whether a source keeps its port if it can. If nobody has said which ports there are, it keeps
     /// any, and its class is for those that must change.
     fn may_keep(&self, tuple: &Tuple, range: &RangeInclusive<u16>) -> bool {
-        !self.settings.random && (self.settings.ports.is_none() || range.contains(&tuple.source))
+        let is_own = self.settings.choice.is_none();
+        is_own && (self.settings.ports.is_none() || range.contains(&tuple.source))
     }
 
     fn range(&self, tuple: &Tuple) -> RangeInclusive<u16> {
@@ -434,7 +447,7 @@ impl Pool {
                         break;
                     }
                 }
-                ports.take_any(range, self.random_port(tuple, range, count as u32))
+                ports.take_any(range, self.some_port(tuple, range, count as u32))
             };
             let Some(port) = port else { break };
             result = attempt(port, binding(port));
@@ -475,7 +488,7 @@ impl Pool {
         let searched = destination & !1 | 2;
         in_vain.store(searched, Ordering::Relaxed);
         let count = u32::from(*range.end()) - u32::from(*range.start()) + 1;
-        let start = u32::from(self.random_port(tuple, range, FREE) - range.start());
+        let start = u32::from(self.some_port(tuple, range, FREE) - range.start());
         // Steps that come by all ports, one after the other where they are few.
         let first = (u64::from(count) * 5 / 8) as u32 | 1;
         let step = (first..).find(|step| gcd(*step, count) == 1).unwrap_or(1);
@@ -507,7 +520,7 @@ impl Pool {
                 let keeps = self.may_keep(tuple, &range);
                 let port = match keeps && ports.take(tuple.source) {
                     true => tuple.source,
-                    false => ports.take_any(&range, self.random_port(tuple, &range, 0))?,
+                    false => ports.take_any(&range, self.some_port(tuple, &range, 0))?,
                 };
                 Some((kind as u8, address as u16, port))
             })
@@ -610,10 +623,14 @@ impl Pool {
         }
     }
 
-    /// A port of the range that nobody outside can foretell (RFC 6056).
-    fn random_port(&self, tuple: &Tuple, range: &RangeInclusive<u16>, salt: u32) -> u16 {
+    /// A port of the range that nobody outside can foretell (RFC 6056). By a hash it is the same one
+    /// for the same tuple and salt, as long as there is the pool.
+    fn some_port(&self, tuple: &Tuple, range: &RangeInclusive<u16>, salt: u32) -> u16 {
         let count = u64::from(*range.end()) - u64::from(*range.start()) + 1;
-        let lent = self.lent.load(Ordering::Relaxed);
+        let lent = match self.settings.choice {
+            Some(PortChoice::Hash) => 0,
+            Some(PortChoice::Random) | None => self.lent.load(Ordering::Relaxed),
+        };
         range.start() + (self.keyed.hash_one((tuple, salt, lent)) % count) as u16
     }
 
