@@ -1,4 +1,5 @@
-"""Open vSwitch from Debian, in user space, with ports that lead nowhere: what its tables decide."""
+"""Open vSwitch from Debian, in user space: with ports that lead nowhere, for what its tables decide; or
+between two wires, as `harness.wires` has hitpath between two."""
 
 import pathlib
 import re
@@ -8,7 +9,8 @@ import subprocess
 import time
 
 from harness.failure import CommandFailed
-from harness.needs import need
+from harness.needs import need, need_tun
+from harness.wires import FAR, Ends
 
 SCHEMA = pathlib.Path("/usr/share/openvswitch/vswitch.ovsschema")
 
@@ -21,15 +23,18 @@ def need_openvswitch():
 
 
 class OpenVSwitch:
-    """A database, a switch and a bridge with dummy ports 1 to `ports`, in a directory."""
+    """A database, a switch and a bridge with dummy ports 1 to `ports`, in a directory. With `inside`, it has
+    these interfaces of a network namespace as ports instead, and real packets."""
 
-    def __init__(self, directory, ports=4):
+    def __init__(self, directory, ports=4, inside=None, interfaces=()):
         # Paths of Unix sockets are short.
         self.directory = pathlib.Path(directory)
         self.database = self.directory / "db"
         self.control = self.directory / "ctl"
         self.bridge = f"unix:{self.directory}/br0.mgmt"
         self.ports = ports
+        self.interfaces = list(interfaces)
+        self._prefix = ["ip", "netns", "exec", inside.name] if inside else []
         self.processes = []
         self.environment = {
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
@@ -59,22 +64,28 @@ class OpenVSwitch:
                     f"--unixctl={self.directory}/dbctl")
         self._await(self.database)
         self.run("ovs-vsctl", f"--db=unix:{self.database}", "--no-wait", "init")
-        self._spawn("ovs-vswitchd", f"unix:{self.database}", "--enable-dummy=override", "--disable-system",
-                    f"--unixctl={self.control}")
+        dummy = [] if self.interfaces else ["--enable-dummy=override"]
+        self._spawn("ovs-vswitchd", f"unix:{self.database}", *dummy, "--disable-system", f"--unixctl={self.control}")
         self._await(self.control)
-        words = ["add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy", "fail-mode=secure",
+        kind = "netdev" if self.interfaces else "dummy"
+        words = ["add-br", "br0", "--", "set", "bridge", "br0", f"datapath_type={kind}", "fail-mode=secure",
                  "protocols=OpenFlow10,OpenFlow13"]
-        for port in range(1, self.ports + 1):
+        for port in self.interfaces:
+            words += ["--", "add-port", "br0", port]
+        for port in range(1, self.ports + 1 if dummy else 1):
             words += ["--", "add-port", "br0", f"p{port}", "--",
                       "set", "interface", f"p{port}", "type=dummy", f"ofport_request={port}"]
         self.run("ovs-vsctl", f"--db=unix:{self.database}", *words)
+        if self.interfaces:
+            # Smaller fragments than 1,200 bytes are dropped otherwise.
+            self.run("ovs-appctl", "-t", self.control, "dpctl/ipf-set-min-frag", "v4", "400")
         # Ports are those of the first fragment, and not of none.
         self.run("ovs-ofctl", "set-frags", self.bridge, "nx-match")
 
     def _spawn(self, *words):
         log = open(self.directory / f"{words[0]}.log", "wb")
         with log:
-            self.processes.append(subprocess.Popen(words, stdout=log, stderr=log, env=self.environment))
+            self.processes.append(subprocess.Popen([*self._prefix, *words], stdout=log, stderr=log, env=self.environment))
 
     def _await(self, path):
         deadline = time.monotonic() + 20
@@ -114,3 +125,38 @@ class OpenVSwitch:
         final = re.search(r"^Final flow: (.*)$", text, re.MULTILINE)
         assert final, text
         return sorted(ports), final[1], text
+
+    def dump(self):
+        """The flows with what they have counted."""
+        # Otherwise they are counted once in half a second.
+        self.run("ovs-appctl", "-t", self.control, "revalidator/purge")
+        return self.run("ovs-ofctl", "-O", "OpenFlow13", "--names", "dump-flows", self.bridge)
+
+    def connections(self):
+        """The connections, as Open vSwitch prints them."""
+        return self.run("ovs-appctl", "-t", self.control, "dpctl/dump-conntrack").splitlines()
+
+    def flush(self):
+        """Ends all connections."""
+        self.run("ovs-appctl", "-t", self.control, "dpctl/flush-conntrack")
+
+
+class Switched(Ends):
+    """Open vSwitch between two wires, as a context manager."""
+
+    def __init__(self, topology, directory):
+        need_tun()
+        middle = self._attach(topology, "ovs", "ovs-")
+        for side in FAR:
+            middle.silence(side)
+        self.switch = OpenVSwitch(directory, inside=middle, interfaces=FAR)
+
+    def __enter__(self):
+        self.switch.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        try:
+            self.switch.__exit__(*error)
+        finally:
+            self._close()

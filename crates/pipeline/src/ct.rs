@@ -157,6 +157,12 @@ pub trait Track {
         nat: Option<&NatSpec>,
     ) -> CtFields;
 
+    /// Whether nothing can be said of the packet before more of it has come. It goes no further then, and
+    /// no flow has matched it.
+    fn waits(&self) -> bool {
+        false
+    }
+
     /// Where a packet with these fields would be routed to.
     fn exit(&mut self, fields: &Fields) -> Exit;
 }

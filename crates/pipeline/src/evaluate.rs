@@ -231,6 +231,9 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         };
         let nat = ct.nat.as_ref();
         let said = self.connections.track(zone, ct.commit, &self.outcome.fields, nat);
+        if self.connections.waits() {
+            return self.wait();
+        }
         // The packet itself is translated, whether it goes on as tracked or not.
         self.outcome.fields.set_ct(&said, zone);
         if ct.commit {
@@ -247,6 +250,17 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
             }
             None => self.outcome.fields.clear_ct(),
         }
+    }
+
+    /// The packet goes no further, and is asked for again when more of it has come: it is counted then.
+    #[cold]
+    fn wait(&mut self) {
+        self.frames.clear();
+        let outcome = &mut *self.outcome;
+        outcome.ends.clear();
+        outcome.commits.clear();
+        outcome.matched.clear();
+        outcome.logs = false;
     }
 
     /// Notes a connection to be made, and sets mark and label.

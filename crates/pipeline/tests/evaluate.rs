@@ -194,6 +194,33 @@ impl Track for Translates {
     }
 }
 
+/// Connection tracking that must see the whole datagram first.
+struct Waits;
+
+impl Track for Waits {
+    fn track(&mut self, _: u16, _: bool, _: &Fields, _: Option<&NatSpec>) -> CtFields {
+        CtFields::default()
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+
+    fn exit(&mut self, fields: &Fields) -> Exit {
+        fields.exit()
+    }
+}
+
+#[test]
+fn a_packet_of_which_more_must_come_matches_nothing_yet() {
+    let flows = pipeline(&[
+        "table=0,udp actions=NORMAL,ct(commit,table=1),NORMAL",
+        "table=1,udp actions=NORMAL",
+    ]);
+    let outcome = flows.evaluate(&packet("udp"), &mut Waits, &mut ());
+    assert!(outcome.ends.is_empty() && outcome.commits.is_empty() && outcome.matched.is_empty());
+}
+
 #[test]
 fn a_tracked_packet_goes_on_beside_the_untracked_one() {
     let flows = pipeline(&[

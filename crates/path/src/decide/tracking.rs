@@ -275,7 +275,7 @@ impl<T: Trace> Track for Tracking<'_, '_, T> {
     ) -> CtFields {
         if self.key.fragment != FragmentClass::Whole {
             self.wants_whole = true;
-            return Tracked::invalid(zone, *self.key, true).fields(commit, None);
+            return CtFields::default();
         }
         // As in Open vSwitch, a packet that is in the zone already is looked up there no more.
         let is_last = self.said.get(self.last).is_some_and(|said| said.zone == zone);
@@ -299,6 +299,10 @@ impl<T: Trace> Track for Tracking<'_, '_, T> {
             _ = self.commits.try_push(self.last as u8);
         }
         self.said.get_mut(self.last).map(|said| said.fields(commit, nat)).unwrap_or_default()
+    }
+
+    fn waits(&self) -> bool {
+        self.wants_whole
     }
 
     fn exit(&mut self, fields: &Fields) -> Exit {
