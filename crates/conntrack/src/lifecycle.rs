@@ -467,8 +467,8 @@ impl Connections {
         is_it.then(change)
     }
 
-    /// Sets the deadline to `deadline`, until a packet moves it again. False if the connection is
-    /// not there.
+    /// Sets the deadline to `deadline`, until a packet moves it again; if that is later than usual, one
+    /// of each direction, as a packet writes for its own alone. False if the connection is not there.
     pub fn set_deadline(&self, handle: Handle, deadline: Time, now: Time) -> bool {
         let Some(entry) = self.entries.get(handle.index as usize) else { return false };
         let set = || {

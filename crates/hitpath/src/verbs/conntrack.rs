@@ -90,10 +90,10 @@ pub(crate) struct Conntrack {
     #[arg(short, long, value_name = "MARK[/MASK]")]
     mark: Option<MarkBits>,
     /// With -U: seconds until the connection ends, if no packet comes
-    #[arg(short, long, value_name = "SECONDS", requires = "update")]
+    #[arg(short, long, value_name = "SECONDS")]
     timeout: Option<u32>,
     /// With -E: which events, of NEW, UPDATES, DESTROY
-    #[arg(short, long, value_name = "EVENTS", requires = "event", value_delimiter = ',')]
+    #[arg(short, long, value_name = "EVENTS", value_delimiter = ',')]
     event_mask: Vec<String>,
     /// What is shown beside: extended, id, timestamp, ktimestamp, labels; json
     #[arg(short, long, value_name = "TYPES", value_delimiter = ',')]
@@ -224,6 +224,12 @@ impl Conntrack {
                 let other = api::shown(other);
                 bail!(Usage(format!("there is no table `{other}`; conntrack, expect or timeout")));
             }
+        }
+        if self.timeout.is_some() && !self.update {
+            bail!(Usage("-t SECONDS is for -U".to_owned()));
+        }
+        if !self.event_mask.is_empty() && !self.event {
+            bail!(Usage("-e EVENTS is for -E".to_owned()));
         }
         let (shown, as_json) = self.shown()?;
         let printer = Printer { output: shown, as_json: as_json || global.json };

@@ -1,0 +1,172 @@
+"""What `hitpath conntrack` shows of connections beside a line, which it finds, and what it changes of them."""
+
+import re
+import subprocess
+import time
+
+import pytest
+from harness.wires import HEAD, Wires
+from scapy.layers.inet import IP, UDP
+from test_links import wait_until
+
+pytestmark = pytest.mark.namespaces
+
+NEW = "table=1,priority=10,ct_state=+new+trk,udp,in_port="
+
+FLOWS = HEAD + f"""
+{NEW}left,tp_dst=53 actions=ct(commit,exec(set_field:0x7->ct_mark,set_field:0x1234567890abcdef0000000000000001->ct_label)),NORMAL
+{NEW}left,tp_dst=5000 actions=ct(commit,nat(src=10.2.0.100:7000-7000)),NORMAL
+{NEW}right,nw_dst=10.2.0.100,tp_dst=80 actions=ct(commit,nat(dst=10.1.0.3:8080)),NORMAL
+"""
+
+PLAIN = IP(src="10.1.0.2", dst="10.2.0.2") / UDP(sport=4000, dport=53)
+SOURCE = IP(src="10.1.0.2", dst="10.2.0.2") / UDP(sport=4000, dport=5000)
+DESTINATION = IP(src="10.2.0.3", dst="10.2.0.100") / UDP(sport=4000, dport=80)
+
+
+@pytest.fixture
+def wires(topology, tmp_path):
+    """One connection that has a label, one whose source is translated, one whose destination is."""
+    with Wires(topology, tmp_path, FLOWS) as wires:
+        assert wires.passes("left", PLAIN) and wires.passes("left", SOURCE) and wires.passes("right", DESTINATION)
+        yield wires
+
+
+def listed(wires, *words):
+    """The lines of a list, by the port that its packets were first for."""
+    lines = wires.gateway.run("conntrack", "-L", *words).stdout.splitlines()
+    return {int(re.search(r"dport=(\d+)", line)[1]): line for line in lines}
+
+
+def without_timeout(line):
+    return re.sub(r"^((?:ipv4 +2 )?udp +17) \d+", r"\1", line)
+
+
+def test_what_is_shown_beside(wires):
+    plain = {port: without_timeout(line) for port, line in listed(wires).items()}
+    assert set(plain) == {53, 5000, 80}
+    assert plain[53] == (
+        "udp      17 src=10.1.0.2 dst=10.2.0.2 sport=4000 dport=53 [UNREPLIED] "
+        "src=10.2.0.2 dst=10.1.0.2 sport=53 dport=4000 mark=7 use=1"
+    )
+    ids = {c["original"]["destination_port"]: c["id"] for c in wires.connections()}
+    assert len(set(ids.values())) == 3
+    for port, line in listed(wires, "-o", "id").items():
+        assert without_timeout(line) == f"{plain[port]} id={ids[port]}"
+    for port, line in listed(wires, "-o", "extended,id").items():
+        assert without_timeout(line) == f"ipv4     2 {plain[port]} id={ids[port]}"
+    # Only one has a label.
+    label = {53: " labels=0x1234567890abcdef0000000000000001", 5000: "", 80: ""}
+    for port, line in listed(wires, "-o", "labels").items():
+        assert without_timeout(line) == plain[port] + label[port]
+    # Of a list it is nothing, as with conntrack: it says when an event was seen.
+    assert {port: without_timeout(line) for port, line in listed(wires, "-o", "timestamp").items()} == plain
+
+
+def test_the_age_of_connections(wires):
+    def ages():
+        lines = listed(wires, "-o", "ktimestamp")
+        for line in lines.values():
+            assert re.search(r" mark=\d+ delta-time=\d+ use=1$", line), line
+        return {port: int(re.search(r"delta-time=(\d+)", line)[1]) for port, line in lines.items()}
+
+    wait_until(lambda: min(ages().values()) >= 2, "connections to be two seconds old")
+    assert wires.passes("left", PLAIN / b"again")
+    before = ages()
+    wires.gateway.run("conntrack", "-D", "-p", "udp", "--dport", "53")
+    assert wires.passes("left", PLAIN)
+    after = ages()
+    # A packet makes no connection younger; one that is made anew is.
+    assert after[53] < before[53] and all(after[port] >= before[port] for port in (5000, 80)), (before, after)
+
+
+def test_events_say_when_they_were_seen(wires):
+    began = time.time()
+    command = [*wires.gateway.command()[:1], "--socket", wires.gateway.socket, "conntrack", "-E", "-o", "timestamp,id,labels"]
+    follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        # What there is when it begins is no event: until one is seen, connections are made anew.
+        line = ""
+        wires.gateway.run("conntrack", "-F")
+        for number in range(200):
+            assert wires.passes("left", IP(src="10.1.0.2", dst="10.2.0.2") / UDP(sport=4000 + number, dport=53))
+            if number == 20:
+                follower.terminate()
+                break
+            time.sleep(0.05)
+        out, said = follower.communicate(timeout=10)
+    finally:
+        follower.kill()
+    lines = [line for line in out.splitlines() if "[NEW]" in line]
+    assert lines, (out, said)
+    for line in lines:
+        seen = re.fullmatch(
+            r"\[(\d+\.\d{6})\]\t    \[NEW\] udp      17 \d+ src=10\.1\.0\.2 dst=10\.2\.0\.2 sport=\d+ dport=53 \[UNREPLIED\] "
+            r"src=10\.2\.0\.2 dst=10\.1\.0\.2 sport=53 dport=\d+ mark=7 id=\d+ labels=0x1234567890abcdef0000000000000001",
+            line,
+        )
+        assert seen and began <= float(seen[1]) <= time.time(), line
+
+
+@pytest.mark.parametrize(
+    "words, ports",
+    [
+        (["--src-nat"], {5000}),
+        (["--dst-nat"], {80}),
+        (["--any-nat"], {5000, 80}),
+        (["--any-nat", "10.2.0.100"], {5000}),
+        (["--any-nat", "10.2.0.100:7000"], {5000}),
+        (["--any-nat", "10.2.0.100:7001"], set()),
+        (["--any-nat", "10.1.0.3"], {80}),
+        (["--any-nat", "10.1.0.3:8080"], {80}),
+        (["--any-nat", "10.1.0.2"], set()),
+        (["--any-nat", "10.1.0.3", "-s", "10.1.0.0/24"], set()),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_translated_connections_are_found(wires, words, ports):
+    assert set(listed(wires, *words)) == ports
+    # Others are not deleted, and without a match it says so.
+    deleted = wires.gateway.run("conntrack", "-D", *words, check=False)
+    assert deleted.returncode == (0 if ports else 1)
+    assert set(listed(wires)) == {53, 5000, 80} - ports
+
+
+def timeouts(wires):
+    return {c["original"]["destination_port"]: c["timeout"] for c in wires.connections()}
+
+
+def test_a_timeout_is_set_until_packets_come(wires):
+    changed = wires.gateway.run("conntrack", "-U", "-p", "udp", "--dport", "53", "-t", "500")
+    assert "1 flow entries have been updated" in changed.stderr
+    now = timeouts(wires)
+    assert 490 < now[53] <= 500 and now[5000] <= 30 and now[80] <= 30, now
+    # Packets of both sides set it to what is usual.
+    assert wires.passes("left", PLAIN) and timeouts(wires)[53] > 490
+    assert wires.passes("right", IP(src="10.2.0.2", dst="10.1.0.2") / UDP(sport=53, dport=4000))
+    assert timeouts(wires)[53] <= 30
+    # Those of the whole prefix end by it, with all that they are; a packet opens another one.
+    wires.gateway.run("conntrack", "-U", "-s", "10.1.0.0/24", "-t", "1")
+    wait_until(lambda: set(timeouts(wires)) == {80}, "two connections to end")
+    wait_until(lambda: wires.statistics()["expired"] == 2, "them to be counted")
+    assert wires.passes("left", PLAIN) and set(timeouts(wires)) == {53, 80}
+    nobody = wires.gateway.run("conntrack", "-U", "-p", "tcp", "-t", "5", check=False)
+    assert nobody.returncode == 1 and "0 flow entries have been updated" in nobody.stderr
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (["-D", "-t", "5"], "-t SECONDS is for -U"),
+        (["-L", "-e", "NEW"], "-e EVENTS is for -E"),
+        (["-U", "-s", "10.1.0.2"], "what is to be changed?"),
+        (["-U", "-t", "x"], "invalid value 'x'"),
+        (["-F", "-s", "10.1.0.2"], "-F ends all connections"),
+        (["-L", "-o", "xml"], "-o xml is not supported"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_does_not_belong_together_is_refused(wires, words, says):
+    refused = wires.gateway.run("conntrack", *words, check=False)
+    assert refused.returncode == 2 and says in refused.stderr, refused
+    assert set(listed(wires)) == {53, 5000, 80}
