@@ -3,6 +3,9 @@
 
     traffic.py receive ADDRESS PORT                     takes one TCP connection, prints bytes and SHA-256
     traffic.py send SOURCE ADDRESS PORT BYTES           connects, sends that many pseudo-random bytes, prints the same
+    traffic.py serve ADDRESS PORT BYTES                 takes one TCP connection, reads it to its end, sends that many
+                                                        bytes; prints who connected and the SHA-256 of both ways
+    traffic.py fetch ADDRESS PORT BYTES                 connects, sends that many bytes, reads; prints the SHA-256 of both
     traffic.py echo ADDRESS PORT                        returns UDP datagrams until it is ended
     traffic.py ask SOURCE ADDRESS PORT COUNT            sends datagrams of many sizes; each must come back whole
 """
@@ -66,6 +69,35 @@ def send(source, address, port, count):
     print(len(data), hashlib.sha256(data).hexdigest())
 
 
+def serve(address, port, count):
+    with socket.create_server((address, int(port)), family=family(address)) as server:
+        server.settimeout(PATIENCE)
+        connection, peer = server.accept()
+    connection.settimeout(PATIENCE)
+    with connection:
+        came, data = drain(connection), noise("serve", int(count))
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+    print(peer[0], came, hashlib.sha256(data).hexdigest())
+
+
+def fetch(address, port, count):
+    data = noise("fetch", int(count))
+    with socket.create_connection((address, int(port)), PATIENCE) as connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        came = drain(connection)
+    print(hashlib.sha256(data).hexdigest(), came)
+
+
+def drain(connection):
+    """The SHA-256 of all that comes until the other side has no more."""
+    digest = hashlib.sha256()
+    while piece := connection.recv(1 << 16):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
 def echo(address, port):
     with socket.socket(family(address), socket.SOCK_DGRAM) as server:
         server.bind((address, int(port)))
@@ -119,4 +151,5 @@ def greet(client):
 
 
 if __name__ == "__main__":
-    {"receive": receive, "send": send, "echo": echo, "ask": ask}[sys.argv[1]](*sys.argv[2:])
+    verbs = {"receive": receive, "send": send, "serve": serve, "fetch": fetch, "echo": echo, "ask": ask}
+    verbs[sys.argv[1]](*sys.argv[2:])

@@ -24,6 +24,7 @@ class Port:
     id: int = 0
     protocol: str = ""
     receive_ring: int = 0
+    side: str = ""
 
 
 @dataclasses.dataclass
@@ -94,6 +95,7 @@ class Config:
                 vrf=p.vrf,
                 mac=p.mac,
                 mtu=p.mtu,
+                side=p.side,
                 **{"receive-ring": p.receive_ring},
                 addresses=p.addresses,
             )

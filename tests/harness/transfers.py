@@ -20,9 +20,22 @@ def tcp(sender, source, receiver, address, count=1_000_000, port=5001):
     assert received == sent and received[0] == str(count), f"sent {sent}, received {received}"
 
 
-def udp(sender, source, receiver, address, count=120, port=5002):
-    """Sends that many datagrams of many sizes, and demands that each come back as it was."""
-    with _Job(receiver, "echo", address, port):
+def exchange(client, address, port, server, at, listening, count=300_000):
+    """Sends that many bytes over TCP both ways, and demands that they arrive as they were. Returns by which
+    address the server, who listens `at` an address and on a port, sees the client, who connects to others.
+    """
+    with _Job(server, "serve", at, listening, count) as serving:
+        wait_for_listener(server, listening)
+        sent, came = client.run(TRAFFIC, "fetch", address, port, count, timeout=40).stdout.split()
+        peer, received, answered = serving.finish().split()
+    assert (received, came) == (sent, answered)
+    return peer
+
+
+def udp(sender, source, receiver, address, count=120, port=5002, at=None):
+    """Sends that many datagrams of many sizes, and demands that each come back as it was.
+    The receiver is `at` another address if that is translated."""
+    with _Job(receiver, "echo", at or address, port):
         told = sender.run(TRAFFIC, "ask", source, address, port, count, timeout=40).stdout
     numbers = re.fullmatch(rf"{count} datagrams, sent again:((?: \d+)*)\n", told)[1].split()
     if numbers:

@@ -3,6 +3,7 @@
 //! packet, before and after the rest of its decision, in which rules may ask for the mark that they
 //! have given it; and which taps want it.
 
+use conntrack::Reference;
 use packet::DropReason;
 use tables::{
     FilterHook, FilterPlace, FilterRule, FilterTarget, FilterVerdict, RejectWith, Side, Tables,
@@ -11,13 +12,15 @@ use tables::{
 use wire::{FlowKey, Origin};
 
 use super::features::Taps;
-use super::flows::{Answer, Said, Turn};
+use super::flows::{Answer, Said, Seen, Turn};
 use super::question::Question;
+use super::quoted::AsQuoted;
 use super::trace::{Exit, Step, Trace, WithoutPolicies};
 use super::{Beside, Deciding, KeyView, LookedUp, Translated, links, mss};
+use crate::batch::AS_QUOTED;
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::extension::{Copied, Extension};
-use crate::stage::apply::is_own;
+use crate::stage::apply::{is_judged_by_quote, is_own};
 
 /// As [`Deciding::decide`], in a VRF where packets meet filters, policy rules, xfrm links or routes
 /// into other VRFs, or if there are taps.
@@ -83,7 +86,9 @@ pub(super) fn decide<'a>(
                     }
                 }
             }
-            let leaving = Leaving { key, flow: &flow, tables, vrf, looked_up };
+            let reference = said.as_ref().map_or(Reference::NONE, |said| said.reference);
+            let seen = seen.as_ref();
+            let leaving = Leaving { key, flow: &flow, tables, vrf, looked_up, seen, reference };
             if let Some(said) = said.as_ref().filter(|said| !said.copies.is_empty()) {
                 *copies = leaving.copies(&said.copies, trace);
             }
@@ -100,7 +105,10 @@ pub(super) fn decide<'a>(
     if tables.is_tapped() {
         passing.matched.taps = taps(&key, decision, tables, trace);
     }
-    if let Some(said) = &said {
+    if let Some(said) = &mut said {
+        // What it quotes is in no key, and it has to come here again.
+        let is_quoted = seen.as_ref().is_some_and(|seen| seen.facts.is(AS_QUOTED));
+        said.stays &= !is_quoted && !is_judged_by_quote(&flow, decision);
         said.is_refused_behind(decision, copies, change);
         for (copy, turn) in copies.iter_mut().zip(&said.copies) {
             copy.decision = turn.put_into(copy.decision.of_connection(said.reference));
@@ -122,6 +130,9 @@ struct Leaving<'k, 'a, K> {
     tables: &'a Tables,
     vrf: &'a Vrf,
     looked_up: &'k LookedUp<'a>,
+    seen: Option<&'k Seen<'k>>,
+    /// Its first connection.
+    reference: Reference,
 }
 
 impl<'a, K: KeyView> Leaving<'_, 'a, K> {
@@ -134,28 +145,33 @@ impl<'a, K: KeyView> Leaving<'_, 'a, K> {
         trace: &mut impl Trace,
         decision: &mut Decision,
     ) {
-        let Self { key, flow, tables, vrf, looked_up } = *self;
+        let Self { key, flow, tables, vrf, looked_up, .. } = *self;
         let after = turn.and_then(|turn| turn.after);
         if let Some(turn) = turn {
             passing.matched.rewrite = turn.rewrite;
             passing.matched.further = turn.further;
         }
         let mark = passing.mark;
-        match turn.and_then(|turn| turn.end) {
-            Some(Verdict::Output(port)) => {
-                let trace = &mut *trace;
+        let quoted = turn.and_then(|turn| self.quoted(turn));
+        let end = turn.and_then(|turn| turn.end);
+        let trace = &mut *trace;
+        match (end, after) {
+            (Some(end), _) if !matches!(end, Verdict::Output(_)) => {
+                *decision = Decision::new(end, None, None);
+            }
+            (end, after) if after.is_some() || quoted.is_some() => {
+                let (key, looked_up) = (after.unwrap_or(*flow), &LookedUp::NOTHING);
+                let mark = Translated { mark, received: *flow, quoted: quoted.as_ref() };
+                let deciding = Deciding { key, tables, vrf, looked_up, trace, mark };
+                match end {
+                    Some(Verdict::Output(port)) => *decision = deciding.output(port),
+                    _ => deciding.decide(decision),
+                }
+            }
+            (Some(Verdict::Output(port)), _) => {
                 *decision = Deciding { key, tables, vrf, looked_up, trace, mark }.output(port);
             }
-            Some(end) => *decision = Decision::new(end, None, None),
-            None if let Some(key) = after => {
-                let (trace, looked_up) = (&mut *trace, &LookedUp::NOTHING);
-                let mark = Translated { mark, received: *flow };
-                Deciding { key, tables, vrf, looked_up, trace, mark }.decide(decision);
-            }
-            None => {
-                let trace = &mut *trace;
-                Deciding { key, tables, vrf, looked_up, trace, mark }.decide(decision);
-            }
+            _ => Deciding { key, tables, vrf, looked_up, trace, mark }.decide(decision),
         }
         let exit = exit((key, tables, vrf), trace, decision);
         if let Some(end) = passing.ask_as(after.as_ref(), FilterHook::Egress, exit, trace) {
@@ -165,6 +181,16 @@ impl<'a, K: KeyView> Leaving<'_, 'a, K> {
 }
 
 impl<'a, K: KeyView> Leaving<'_, 'a, K> {
+    /// What policies are asked about in place of an ICMP error that they let pass as itself no more. One
+    /// for the gateway itself stays what it is.
+    fn quoted(&self, turn: &Turn) -> Option<AsQuoted> {
+        let seen = self.seen.filter(|seen| seen.facts.is(AS_QUOTED))?;
+        let after = turn.after.as_ref().unwrap_or(self.flow);
+        let is_ours = self.vrf.is_local(after.addresses.destination());
+        let read = || AsQuoted::read(self.flow, self.tables, seen, (turn, self.reference));
+        (!is_ours).then(read).flatten()
+    }
+
     /// Decides where copies go.
     #[cold]
     #[inline(never)]

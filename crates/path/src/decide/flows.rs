@@ -173,7 +173,14 @@ impl Said {
     ) {
         let is_refused =
             decision.is_dropped() && copies.iter().all(|copy| copy.decision.is_dropped());
-        if is_refused && self.turn.end.is_none() && !self.may_turn {
+        // What flows cannot send is their own end.
+        let unsupported = Verdict::Drop(DropReason::FlowUnsupported);
+        let is_sent = match self.turn.end {
+            None => true,
+            Some(Verdict::Output(_)) => decision.verdict() != unsupported,
+            Some(_) => false,
+        };
+        if is_refused && is_sent && !self.may_turn {
             change.take_if(|change| matches!(change, Change::Make { .. }));
         }
     }

@@ -13,6 +13,7 @@ mod locality;
 mod members;
 mod mss;
 pub(crate) mod question;
+mod quoted;
 mod source;
 pub(crate) mod trace;
 mod tracking;
@@ -43,6 +44,7 @@ use crate::connection::Change;
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::extension::{Copied, Extension};
 use question::Question;
+use quoted::AsQuoted;
 use trace::{Exit, FoundPolicy, Step, Trace, WithoutPolicies};
 use way::{
     Way, clear, crosses, entry_side, exit_port, exit_side, judge_source, led_on, next_hop, one_of,
@@ -314,6 +316,10 @@ trait Mark: Copy {
     fn mark(self) -> Option<u32>;
     /// The packet as it was received, if it leaves with other addresses or ports.
     fn received(&self) -> Option<&FlowKey>;
+    /// Whose policies of this direction are asked, if not the packet's as it is now.
+    fn judged(&self, _: Direction) -> Option<&FlowKey> {
+        None
+    }
 }
 
 impl Mark for () {
@@ -346,12 +352,14 @@ impl Mark for u32 {
 
 /// Of a packet that is translated: its mark, and what it was when it was received.
 #[derive(Clone, Copy)]
-struct Translated {
+struct Translated<'q> {
     mark: u32,
     received: FlowKey,
+    /// If policies judge it by what it quotes.
+    quoted: Option<&'q AsQuoted>,
 }
 
-impl Mark for Translated {
+impl Mark for Translated<'_> {
     const LINKS: bool = true;
 
     fn mark(self) -> Option<u32> {
@@ -360,6 +368,15 @@ impl Mark for Translated {
 
     fn received(&self) -> Option<&FlowKey> {
         Some(&self.received)
+    }
+
+    fn judged(&self, direction: Direction) -> Option<&FlowKey> {
+        match (self.quoted, direction) {
+            (Some(quoted), Direction::Out) => Some(&quoted.leaving),
+            (Some(quoted), _) => Some(&quoted.received),
+            (None, Direction::Out) => None,
+            (None, _) => Some(&self.received),
+        }
     }
 }
 
@@ -475,10 +492,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
     /// received, outbound ones as they leave.
     #[inline(always)]
     fn judged(&self, direction: Direction) -> FlowKey {
-        match self.mark.received() {
-            Some(received) if direction != Direction::Out => *received,
-            _ => self.key.flow(),
-        }
+        self.mark.judged(direction).copied().unwrap_or_else(|| self.key.flow())
     }
 
     /// See [`entry_side`].
@@ -792,8 +806,8 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             return self.policy_of_link(if_id, direction);
         }
         let spd = &self.vrf.spd;
-        if let Some(received) = self.mark.received() {
-            let flow = if direction == Direction::Out { self.key.flow() } else { *received };
+        if self.mark.received().is_some() {
+            let flow = self.judged(direction);
             return self.policy_of_flow(spd, &flow, direction);
         }
         let found = match (direction, self.looked_up) {

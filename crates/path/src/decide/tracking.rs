@@ -321,7 +321,7 @@ impl<T: Trace> Track for Tracking<'_, '_, T> {
                 Some(_) => Some(IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
             };
         }
-        let mark = Translated { mark: fields.pkt_mark(), received: *self.key };
+        let mark = Translated { mark: fields.pkt_mark(), received: *self.key, quoted: None };
         let mut trace = self.trace.borrow_mut();
         let deciding = Deciding {
             key: routed(&after, self.key),

@@ -312,7 +312,9 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
         }
         let as_received = headers;
         match origin {
-            _ if as_quoted => parse::judge_as_quoted(locality, packet, &mut headers, vrf),
+            _ if as_quoted => {
+                parse::judge_as_quoted(locality, packet, &mut headers, (vrf, origin));
+            }
             Origin::Port(port) => parse::note_own_esp(locality, packet, &mut headers, (vrf, port)),
             _ => {}
         }

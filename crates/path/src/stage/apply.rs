@@ -399,6 +399,10 @@ impl Applier<'_, '_> {
         limit: &mut Limit,
         queues: &mut Queues,
     ) {
+        // Flows say the same of it once more, and count it then.
+        if is_judged_again(known) && self.extensions.get(number).flows().iter().next().is_some() {
+            return self.handle::<false>(packet, known, limit, queues);
+        }
         let length = known.facts.total_length();
         self.extensions.count(number, 1, length.into(), self.neighbours.outputs.now);
         if known.decision.is_counted() {
@@ -807,11 +811,16 @@ pub(crate) struct Way {
 /// Whether it is an ICMP error that no policy lets pass as itself: it is judged as an answer to the
 /// packet that it is about.
 pub(crate) fn is_judged_again(known: &Known) -> bool {
+    is_judged_by_quote(&known.key, &known.decision) && !known.facts.is(AS_QUOTED)
+}
+
+/// The same of a packet of which only that is known.
+pub(crate) fn is_judged_by_quote(key: &FlowKey, decision: &Decision) -> bool {
     let is_refused = matches!(
-        known.decision.verdict(),
+        decision.verdict(),
         Verdict::Drop(DropReason::PolicyNoMatch | DropReason::PolicyWrongSelector)
     );
-    is_refused && is_icmp_error(&known.key) && !known.facts.is(AS_QUOTED)
+    is_refused && is_icmp_error(key)
 }
 
 /// Whether packets of the flow say what became of others.

@@ -24,6 +24,7 @@ use crate::cache::key::{self, Prefix, Words};
 use crate::decide::{FrameEnd, Locality};
 use crate::host::{arp, nd};
 use crate::outputs::{Neighbours, Outputs};
+use crate::stage::apply::is_own;
 
 mod tagged;
 
@@ -507,7 +508,7 @@ impl<'n> Parser<'_, 'n> {
         }
         match origin {
             _ if source.arrival.as_quoted => {
-                judge_as_quoted(self.locality, packet.bytes(), &mut headers, vrf);
+                judge_as_quoted(self.locality, packet.bytes(), &mut headers, (vrf, origin));
             }
             Origin::Port(port) => {
                 note_own_esp(self.locality, packet.bytes(), &mut headers, (vrf, port));
@@ -560,14 +561,18 @@ impl<'n> Parser<'_, 'n> {
 }
 
 /// Makes the headers by which an ICMP error is judged those of an answer to the packet that it is
-/// about. What is for the gateway itself stays what it is.
+/// about. What is for the gateway itself stays what it is, and so does what flows are asked about, as its
+/// connections are not those of an answer: of that, decide has the policies alone judge the answer.
 pub(crate) fn judge_as_quoted(
     locality: Locality<'_>,
     packet: &[u8],
     headers: &mut Headers,
-    vrf: VrfId,
+    (vrf, origin): (VrfId, Origin),
 ) {
     let destination = headers.addresses.destination();
+    if locality.has_flows(vrf) && !is_own(origin) {
+        return;
+    }
     if let Some((addresses, protocol, upper)) = wire::quoted::reversed(packet, headers)
         && !locality.is_of_vrf(vrf, destination)
     {
