@@ -35,7 +35,8 @@ impl AsQuoted {
         let mut leaving = received;
         let is_only = turn.further.is_none();
         for (reference, is_translated) in turn.further.all(reference) {
-            if !is_translated && !(is_only && turn.is_translated) {
+            let is_translated = is_translated || is_only && turn.is_translated;
+            if !is_translated {
                 continue;
             }
             let Named::Related(handle, direction, _) = reference.named() else { return None };
