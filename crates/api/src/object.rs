@@ -465,6 +465,10 @@ pub struct VrfView {
     /// Whether it is one that has no policies, so that nothing crosses its boundary.
     #[serde(default)]
     pub closed: bool,
+    /// What is switched on that its packets may meet: `filter`, `flow`, `xfrm` links, `rule`, `leak` (routes
+    /// into other VRFs), `mss`, `qdisc`, `tap`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub features: Vec<String>,
     /// Whether IKE for its own addresses is asked policies.
     #[serde(default)]
     pub ike: Ike,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use api::{FilterTarget, LinkChange, MAIN_VRF, Origin, Refusal, RefusalCode, VrfChange, VrfView};
-use tables::{TableId, TableRef, Tables};
+use tables::{QdiscDevice, TableId, TableRef, Tables};
 use types::{Ike, IpPrefix, Ipsec, Share, VrfId};
 
 use super::Draft;
@@ -306,7 +306,8 @@ fn unsupported(message: &str, hint: &str) -> Refusal {
 /// A VRF without what is counted of it, which takes a look at all ports and SAs.
 pub(super) fn uncounted(tables: &Tables, desired: &Desired, name: &str) -> Option<VrfView> {
     let vrf = desired.vrfs.get(name)?;
-    Some(view(tables, name, vrf, (Vec::new(), 0)))
+    let view = view(tables, name, vrf, (Vec::new(), 0));
+    Some(VrfView { features: Vec::new(), ..view })
 }
 
 pub(super) fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfView> {
@@ -327,6 +328,31 @@ pub(super) fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfView> {
         .collect();
     views.sort_by_key(|view| view.id);
     views
+}
+
+/// What packets of a VRF may meet beside its routes and policies.
+fn features(tables: &Tables, vrf: &tables::Vrf) -> Vec<String> {
+    let is_of_vrf = |port| tables.port(port).is_some_and(|port| port.spec.vrf == vrf.id);
+    let is_queued = tables.qdiscs().iter().any(|(device, _)| match device {
+        QdiscDevice::Vrf(id) => id == vrf.id,
+        QdiscDevice::Port(port) => is_of_vrf(port),
+    });
+    let is_tapped = tables.taps().any(|tap| match tap.spec.target {
+        tables::FilterTarget::Vrf(id) => id == vrf.id,
+        tables::FilterTarget::Port(port) => is_of_vrf(port),
+    });
+    let on = &vrf.features;
+    let all = [
+        (on.is_filtered, "filter"),
+        (on.has_flows, "flow"),
+        (on.has_links, "xfrm"),
+        (on.is_ruled, "rule"),
+        (on.is_leaking, "leak"),
+        (on.is_clamped, "mss"),
+        (is_queued, "qdisc"),
+        (is_tapped, "tap"),
+    ];
+    all.into_iter().filter(|(is_on, _)| *is_on).map(|(_, name)| name.to_owned()).collect()
 }
 
 fn view(
@@ -352,6 +378,7 @@ fn view(
         ike: is.map_or(Ike::Bypass, |vrf| vrf.ike),
         highest_share: tables.highest_share(vrf.id).percent(),
         closed: is.is_some_and(|vrf| vrf.is_closed()),
+        features: is.map_or_else(Vec::new, |vrf| features(tables, vrf)),
         defaults: defaults_in_force(tables, name, vrf.id),
         origin: vrf.origin,
     }

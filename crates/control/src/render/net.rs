@@ -323,8 +323,12 @@ pub(super) fn vrfs(text: &mut String, views: &[VrfView]) {
             100 => String::new(),
             share => format!(", at most {share} % of what VRFs share"),
         };
+        let with = match view.features.as_slice() {
+            [] => String::new(),
+            features => format!(", with {}", features.join(" ")),
+        };
         let (name, table, ipsec) = (&view.name, view.table, view.ipsec);
-        let _ = writeln!(text, "{name:<16}  {table:>width$}  {ipsec}{closed}{ike}{share}");
+        let _ = writeln!(text, "{name:<16}  {table:>width$}  {ipsec}{closed}{ike}{share}{with}");
     }
 }
 

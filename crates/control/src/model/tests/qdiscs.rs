@@ -265,3 +265,24 @@ fn they_survive_a_restart() {
     let told = control.difference(&load_config("test", &file).unwrap()).to_string();
     assert_eq!(told.lines().filter(|line| line.contains(" qdisc ")).count(), 6, "{told}");
 }
+
+#[test]
+fn vrfs_say_what_their_packets_meet() {
+    let mut control = running(&with_vlan());
+    let line = |control: &mut Control, name: &str| {
+        let text = show(control, "vrf show");
+        text.lines().find(|line| line.starts_with(name)).unwrap().to_owned()
+    };
+    assert_eq!(line(&mut control, "main"), "main                  254  required");
+    run(&mut control, TBF).unwrap();
+    run(&mut control, "filter add dev lan ingress action drop").unwrap();
+    assert!(line(&mut control, "main").ends_with("required, with filter qdisc"));
+    assert!(line(&mut control, "blue").ends_with("auto"));
+    run(&mut control, "qdisc add dev blue root pfifo limit 5").unwrap();
+    run(&mut control, "route add vrf blue 192.0.2.0/24 dev wan").unwrap();
+    run(&mut control, "rule add iif lan to 198.51.100.0/24 blackhole").unwrap();
+    assert!(line(&mut control, "blue").ends_with("auto, with leak qdisc"));
+    assert!(line(&mut control, "main").ends_with("required, with filter rule qdisc"));
+    run(&mut control, "qdisc del dev wan root").unwrap();
+    assert!(line(&mut control, "main").ends_with("required, with filter rule"));
+}
