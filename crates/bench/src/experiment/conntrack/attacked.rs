@@ -1,7 +1,8 @@
 //! What established connections keep of their rate while there is an attack.
 //!
-//! One worker is measured in four ways, in turn: its established connections alone (quiet), the same
-//! while every other batch is of the attack, the attack's batches, and batches with packets of both.
+//! One worker is measured in five ways, in turn: its established connections alone (quiet), the same
+//! while every other batch is of the attack, the attack's batches, smaller ones of them, and batches with
+//! packets of both.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -36,18 +37,22 @@ pub(super) enum Measured {
     Between,
     /// The attack's packets of these batches.
     Attack,
+    /// The attack's packets, in batches of as many as mixed ones have.
+    Few,
     /// All packets where batches have both.
     Mixed,
 }
 
 impl Measured {
-    pub(super) const ALL: [Self; 4] = [Self::Quiet, Self::Between, Self::Attack, Self::Mixed];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Quiet, Self::Between, Self::Attack, Self::Few, Self::Mixed];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Quiet => "quiet",
             Self::Between => "between",
             Self::Attack => "attack",
+            Self::Few => "attack, few",
             Self::Mixed => "mixed",
         }
     }
@@ -57,12 +62,13 @@ impl Measured {
         match self {
             Self::Quiet => 0.0,
             Self::Between | Self::Attack => 0.5,
+            Self::Few => MIXED as f64 / (MIXED + BATCH) as f64,
             Self::Mixed => MIXED as f64 / MIXED_ROUND as f64,
         }
     }
 }
 
-/// The four rows of an attack.
+/// The rows of an attack.
 pub(super) fn rows(
     context: &Context,
     attack: Attack,
@@ -90,7 +96,7 @@ pub(super) fn rows(
                 "frame_bytes": FRAME,
             });
             let found = match measured {
-                Measured::Quiet => json!({}),
+                Measured::Quiet | Measured::Few => json!({}),
                 Measured::Between => json!({ "kept": kept.between }),
                 Measured::Attack => attacked.borrow().fate(),
                 Measured::Mixed => json!({
@@ -108,7 +114,8 @@ struct Kept {
     /// Where every other batch is of the attack: the time of their own batches was taken.
     between: f64,
     /// Where batches have both: of all time, that is taken off which as many packets of the attack take
-    /// in batches of their own. So all that mixing costs is charged to established connections.
+    /// in batches of their own. So all that mixing costs is charged to established connections; what a
+    /// round takes without packets is taken off with it.
     mixed: f64,
     mixed_cycles: f64,
 }
@@ -116,9 +123,9 @@ struct Kept {
 impl Kept {
     fn of(costs: &[Cost]) -> Option<Self> {
         let cycles: Vec<f64> = costs.iter().map(|cost| cost.cycles_per_packet).collect();
-        let [quiet, between, attack, mixed] = cycles.try_into().ok()?;
+        let [quiet, between, _, few, mixed] = cycles.try_into().ok()?;
         let (all, attacks) = (MIXED_ROUND as f64, MIXED as f64);
-        let mixed_cycles = (all * mixed - attacks * attack) / (all - attacks);
+        let mixed_cycles = (all * mixed - attacks * few) / (all - attacks);
         Some(Self { between: quiet / between, mixed: quiet / mixed_cycles, mixed_cycles })
     }
 }
@@ -225,6 +232,11 @@ impl Attacked {
                 self.exchange(0, BATCH, false, Some(stopwatch))?;
                 self.batch(None)?;
                 Ok(BATCH as u64)
+            }
+            Measured::Few => {
+                self.exchange(0, MIXED, false, Some(stopwatch))?;
+                self.batch(None)?;
+                Ok(MIXED as u64)
             }
             Measured::Mixed => {
                 let answers = self.attack.port() == OUT;
@@ -339,7 +351,7 @@ impl Series for Part {
         let (mut attacked, measured) = (self.attacked.borrow_mut(), self.measured);
         match measured {
             Measured::Quiet => attacked.refresh()?,
-            Measured::Between | Measured::Attack | Measured::Mixed => attacked.lead(effort)?,
+            _ => attacked.lead(effort)?,
         }
         let lookups = &mut self.lookups;
         meter.run(effort, |stopwatch| attacked.round(measured, lookups, stopwatch))
@@ -369,7 +381,7 @@ mod tests {
             let lookups = match measured {
                 Measured::Quiet => &mut quiet,
                 Measured::Between => &mut between,
-                Measured::Attack | Measured::Mixed => &mut others,
+                Measured::Attack | Measured::Few | Measured::Mixed => &mut others,
             };
             for _ in 0..80 {
                 let mut stopwatch = context.meter.stopwatch();
@@ -406,7 +418,7 @@ mod tests {
             let (came, left) = (attacked.came, attacked.left);
             assert_eq!(
                 came,
-                attack.lead(CONNECTIONS).next_multiple_of(256) + 80 * (256 + 256 + 64)
+                attack.lead(CONNECTIONS).next_multiple_of(256) + 80 * (256 + 256 + 64 + 64)
             );
             let fate = attacked.fate();
             let found = |what: &str| fate[what].as_u64().unwrap();
@@ -454,7 +466,7 @@ mod tests {
     fn what_mixing_costs_is_charged_to_established_connections() {
         let meter = Meter::new();
         let costs = |mixed: f64| {
-            [100.0, 125.0, 800.0, mixed].map(|cycles| Cost::of(&meter, vec![cycles], 1))
+            [100.0, 125.0, 700.0, 800.0, mixed].map(|cycles| Cost::of(&meter, vec![cycles], 1))
         };
         let all = MIXED_ROUND as f64;
         // As much as both by themselves.
@@ -464,6 +476,6 @@ mod tests {
         assert!((kept.mixed - 1.0).abs() < 1e-9 && (kept.mixed_cycles - 100.0).abs() < 1e-9);
         let dearer = (384.0 * 100.0 + 64.0 * 800.0 + 384.0 * 25.0) / all;
         assert!((Kept::of(&costs(dearer)).unwrap().mixed - 0.8).abs() < 1e-9);
-        assert!(Kept::of(&costs(fair)[..3]).is_none());
+        assert!(Kept::of(&costs(fair)[..4]).is_none());
     }
 }
