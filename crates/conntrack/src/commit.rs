@@ -243,7 +243,7 @@ impl Connections {
         // sides have a few bits beside their marks as well. So a late write of a packet of the place's
         // former connection does not take them for that one's. The tags of SCTP are read, and have none.
         let generation = self.control(index).generation();
-        let lowest = (u64::from(generation) * mark::GENERATION_BIT) & mark::GENERATION;
+        let lowest = u64::from(generation) << mark::GENERATION_SHIFT & mark::GENERATION;
         let sent = match new.original.protocol {
             Protocol::SCTP => 0,
             _ => generation.into(),

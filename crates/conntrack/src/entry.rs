@@ -233,7 +233,7 @@ pub(crate) mod mark {
     pub(crate) const SCALES: u64 = 1 << 10;
     /// The lowest bits of the connection's generation, at first.
     pub(crate) const GENERATION: u64 = 0xf800;
-    pub(crate) const GENERATION_BIT: u64 = 1 << 11;
+    pub(crate) const GENERATION_SHIFT: u32 = 11;
 }
 
 impl Side {

@@ -13,6 +13,7 @@ mod fixture;
 mod foretold;
 mod own;
 mod packets;
+mod told;
 mod twin;
 mod two_workers;
 mod world;
