@@ -64,6 +64,8 @@ impl World {
         };
         let destination = match what {
             What::Question => host(is_v6, site, 1),
+            // So that halves of several VRFs have the same addresses.
+            What::Half(_) if matches!(sending.to, To::Gateway(_)) => host(is_v6, site, 1),
             _ => sending.to.address(is_v6),
         };
         let mut bytes = Sending { what, ..*sending }.packet(stamp, source, destination);
