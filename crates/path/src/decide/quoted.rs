@@ -33,12 +33,10 @@ impl AsQuoted {
         let (addresses, protocol, upper) = quoted::reversed(seen.packet, &headers)?;
         let received = FlowKey { addresses, protocol, upper, ..*key };
         let mut leaving = received;
-        let is_only = turn.further.is_none();
-        for (reference, is_translated) in turn.further.all(reference) {
-            let is_translated = is_translated || is_only && turn.is_translated;
-            if !is_translated {
-                continue;
-            }
+        // Of a single connection, the turn says it.
+        let is_by_one = turn.further.is_none() && turn.is_translated;
+        let all = turn.further.all(reference);
+        for (reference, _) in all.filter(|(_, is_translated)| is_by_one || *is_translated) {
             let Named::Related(handle, direction, _) = reference.named() else { return None };
             let translation = tables.connections()?.translation(handle, direction)?;
             leaving = connection::translated(&leaving, &translation.tuple);
