@@ -5,9 +5,9 @@ mod fixture;
 mod flows;
 
 use fixture::*;
-use flows::{counts, with_flows};
+use flows::{counts, gateway};
 use packet::DropReason;
-use tables::{Action, Direction, Side, Tables};
+use tables::{Action, Direction, Side};
 use wire::{Protocol, headers};
 
 const OUTER: (&str, &str) = ("192.168.11.2", "192.168.11.1");
@@ -27,20 +27,22 @@ const FLOWS: &str = "
 ";
 
 /// The tunnel's selectors have the outside address alone, and no port is inside.
-fn translating() -> Tables {
-    let mut tables = plain_tables();
+fn translating() -> Gateway {
+    let mut translating = gateway(FLOWS);
     let (me, peer) = OUTER;
-    add_sa(&mut tables, me, peer, 0x1001, false);
-    add_sa(&mut tables, peer, me, 0x1002, false);
-    for (from, to, direction, ends) in [
-        ("192.168.14.9/32", "192.168.12.0/24", Direction::Out, (me, peer)),
-        ("192.168.12.0/24", "192.168.14.9/32", Direction::In, (peer, me)),
-    ] {
-        let protect = Action::Protect(template(ends.0, ends.1));
-        tables.add_policy(policy(direction, from, to, protect)).unwrap();
-    }
-    set_side(&mut tables, LAN, Side::Unset);
-    with_flows(tables, FLOWS)
+    translating.change(|tables| {
+        add_sa(tables, me, peer, 0x1001, false);
+        add_sa(tables, peer, me, 0x1002, false);
+        for (from, to, direction, ends) in [
+            ("192.168.14.9/32", "192.168.12.0/24", Direction::Out, (me, peer)),
+            ("192.168.12.0/24", "192.168.14.9/32", Direction::In, (peer, me)),
+        ] {
+            let protect = Action::Protect(template(ends.0, ends.1));
+            tables.add_policy(policy(direction, from, to, protect)).unwrap();
+        }
+        set_side(tables, LAN, Side::Unset);
+    });
+    translating
 }
 
 fn unreachable(from: &str, to: &str, quoted: &[u8]) -> Vec<u8> {
@@ -63,7 +65,7 @@ fn ends(error: &[u8]) -> [std::net::IpAddr; 4] {
 #[test]
 fn an_error_by_the_tunnel_goes_to_who_has_sent_the_packet() {
     for original in [udp(HERE, THERE, (5000, 53), 20), echo(HERE, THERE, 20)] {
-        let mut gateway = Gateway::new(translating());
+        let mut gateway = translating();
         gateway.receive(LAN, &original);
         let (_, outer) = gateway.sent_one(WAN);
         let went = open(&peer_inbound(0x1001, false), &outer);
@@ -90,7 +92,7 @@ fn an_error_by_the_tunnel_goes_to_who_has_sent_the_packet() {
 /// From a router here, about a packet whose destination was translated: it quotes what was sent.
 #[test]
 fn an_error_into_the_tunnel_goes_as_answers_go() {
-    let mut gateway = Gateway::new(translating());
+    let mut gateway = translating();
     let original = udp(THERE, OUTSIDE, (53, 5000), 20);
     let sealed = seal(&peer_outbound(0x1002, false), OUTER.1, OUTER.0, &original);
     gateway.receive(WAN, &sealed);
@@ -109,7 +111,7 @@ fn an_error_into_the_tunnel_goes_as_answers_go() {
 /// The flow that lets it pass has counted it once, though policies were asked twice.
 #[test]
 fn flows_count_it_once() {
-    let mut gateway = Gateway::new(translating());
+    let mut gateway = translating();
     gateway.receive(LAN, &udp(HERE, THERE, (5000, 53), 20));
     let (_, outer) = gateway.sent_one(WAN);
     let went = open(&peer_inbound(0x1001, false), &outer);
