@@ -18,10 +18,10 @@ use tables::{
 };
 use wire::{FlowKey, Origin, PortId, Protocol, SaSlot, Spi, Upper, VrfId};
 
+use super::plain::is_ike;
 use super::way::routed;
 use super::{links, mss};
 use crate::connection;
-use crate::decide::is_ike;
 use crate::decision::{Decision, Verdict};
 
 /// A question to the tables.
