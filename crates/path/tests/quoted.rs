@@ -8,7 +8,7 @@ use fixture::*;
 use flows::{counts, gateway};
 use packet::DropReason;
 use tables::{Action, Direction, Side};
-use wire::{Protocol, headers};
+use wire::{Mac, Protocol, headers};
 
 const OUTER: (&str, &str) = ("192.168.11.2", "192.168.11.1");
 const HERE: &str = "192.168.13.5";
@@ -122,4 +122,107 @@ fn flows_count_it_once() {
     let sorted = tables.pipeline().sorted();
     let related = sorted.iter().find(|entry| entry.flow.priority == 30).unwrap();
     assert_eq!(tables.flow_meter(related.id).unwrap().counters.read().0, 1);
+}
+
+/// A VRF whose only policy lets out what is from one network to one host, and does what `actions` say.
+fn bypassing(actions: &str) -> Gateway {
+    let mut gateway = gateway(&format!(
+        "priority=100,ip,actions={actions}
+        priority=300,arp,in_port=lan,actions=output:wan
+        priority=300,arp,in_port=wan,actions=output:lan"
+    ));
+    gateway.change(|tables| {
+        let bypass = policy(Direction::Out, "192.168.12.0/24", "198.51.100.77/32", Action::Bypass);
+        tables.add_policy(bypass).unwrap();
+        set_side(tables, WAN, Side::Unprotected);
+        set_side(tables, LAN, Side::Protected);
+    });
+    gateway
+}
+
+/// RFC 4301 section 6.2: an error answers a packet only if it goes to who has sent that.
+#[test]
+fn an_error_that_flows_send_elsewhere_is_no_answer() {
+    let quoted = udp("198.51.100.77", THERE, (5000, 53), 20);
+    let error = unreachable(ROUTER, "198.51.100.77", &quoted);
+    for actions in ["NORMAL", "output:wan"] {
+        let mut gateway = bypassing(actions);
+        gateway.receive(LAN, &error);
+        assert_eq!(gateway.sent(WAN).len(), 1, "{actions}");
+        let mut gateway = bypassing(&format!("mod_nw_dst:198.51.100.88,{actions}"));
+        gateway.receive(LAN, &error);
+        assert_eq!(gateway.sent(WAN), [], "{actions}");
+        assert_eq!(gateway.drops(), [(DropReason::PolicyNoMatch.name(), 1)], "{actions}");
+        gateway.assert_nothing_lost();
+    }
+}
+
+/// What is for another station is routed neither as itself nor as an answer.
+#[test]
+fn an_error_for_another_station_is_not_routed() {
+    let mut gateway = bypassing("NORMAL");
+    let quoted = udp("198.51.100.77", THERE, (5000, 53), 20);
+    let error = unreachable(ROUTER, "198.51.100.77", &quoted);
+    assert!(gateway.lan.push(&frame(Mac([2, 9, 9, 9, 9, 9]), HOST_MAC, &error)));
+    gateway.poll();
+    assert_eq!(gateway.sent(WAN), []);
+    assert_eq!(gateway.drops(), [(DropReason::LinkNotForUs.name(), 1)]);
+}
+
+/// It leaves in fragments no longer than those that it came in, whoever lets it pass.
+#[test]
+fn an_error_in_fragments_leaves_in_such() {
+    let quoted = udp("198.51.100.77", THERE, (5000, 53), 1800);
+    for from in [ROUTER, "192.168.12.9"] {
+        let flows = "priority=100,ip,actions=ct(table=1)
+            table=1,ip,actions=output:wan";
+        let mut gateway = gateway(flows);
+        gateway.change(|tables| {
+            let bypass =
+                policy(Direction::Out, "192.168.12.0/24", "198.51.100.77/32", Action::Bypass);
+            tables.add_policy(bypass).unwrap();
+            set_side(tables, WAN, Side::Unprotected);
+            set_side(tables, LAN, Side::Protected);
+        });
+        let mut rest = vec![3, 1, 0, 0, 0, 0, 0, 0];
+        rest.extend(&quoted);
+        let sum = wire::checksum::checksum(&rest);
+        rest[2..4].copy_from_slice(&sum.to_be_bytes());
+        let mut whole = packet(ip(from), ip("198.51.100.77"), Protocol::ICMP, 64, &rest);
+        whole[6] = 0;
+        wire::ipv4::fill_checksum(&mut whole);
+        let mut came = Vec::new();
+        for piece in wire::fragment::plan(&whole, 700).unwrap() {
+            let mut bytes = vec![0; piece.total_length()];
+            wire::fragment::write(&whole, &piece, &mut bytes).unwrap();
+            came.push(bytes.len());
+            gateway.receive(LAN, &bytes);
+        }
+        let left: Vec<_> = gateway.sent(WAN).iter().map(|(_, packet)| packet.len()).collect();
+        assert_eq!(left, came, "from {from}: {:?}", gateway.drops());
+        gateway.assert_nothing_lost();
+    }
+}
+
+/// Flows may count hops and mark classes of what connections translate, with the quoted packet.
+#[test]
+fn an_error_that_flows_write_into_is_translated_inside_too() {
+    for write in ["", "dec_ttl,", "mod_nw_tos:40,"] {
+        let mut gateway = gateway(&format!(
+            "priority=100,ip,actions=ct(table=1,nat)
+            table=1,priority=30,ct_state=+trk+rel-new,ip,actions={write}NORMAL
+            table=1,priority=20,ct_state=+trk+est,ip,actions={write}NORMAL
+            table=1,priority=10,ct_state=+trk+new,ip,in_port=lan,\
+            actions=ct(commit,nat(src=192.168.14.9)),{write}NORMAL"
+        ));
+        gateway.receive(LAN, &echo(HERE, "198.51.100.77", 20));
+        let (_, went) = gateway.sent_one(WAN);
+        assert_eq!(headers::parse(&went).unwrap().addresses.source(), ip(OUTSIDE), "{write}");
+        gateway.receive(WAN, &unreachable(ROUTER, OUTSIDE, &went));
+        let (_, error) = gateway.sent_one(LAN);
+        assert_eq!(ends(&error), [ROUTER, HERE, HERE, "198.51.100.77"].map(ip), "{write}");
+        let is_marked = write.starts_with("mod_nw_tos");
+        assert_eq!(error[1], if is_marked { 40 } else { 0 }, "{write}");
+        gateway.assert_nothing_lost();
+    }
 }

@@ -188,7 +188,10 @@ impl<'a, K: KeyView> Leaving<'_, 'a, K> {
         let after = turn.after.as_ref().unwrap_or(self.flow);
         let is_ours = self.vrf.is_local(after.addresses.destination());
         let read = || AsQuoted::read(self.flow, self.tables, seen, (turn, self.reference));
-        (!is_ours).then(read).flatten()
+        // An error answers a packet only if it goes to who has sent that.
+        let goes_to =
+            |leaving: &FlowKey| leaving.addresses.destination() == after.addresses.destination();
+        (!is_ours).then(read).flatten().filter(|quoted| goes_to(&quoted.leaving))
     }
 
     /// Decides where copies go.

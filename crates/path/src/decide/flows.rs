@@ -383,9 +383,15 @@ impl Turning<'_> {
                 if after != *key {
                     turn.after = Some(after);
                 }
-                // What connections translate and nobody else writes is their own.
-                let is_ours = rewrite.dscp.is_some() || rewrite.hop_limit.is_some();
-                if is_ours || after != *translated || !is_chain {
+                let writes_fields = rewrite.dscp.is_some() || rewrite.hop_limit.is_some();
+                // What connections translate is their own, with what an ICMP error quotes.
+                if after == *translated && is_chain && turn.is_translated {
+                    turn.rewrite = writes_fields.then_some(Rewrite { ends: None, ..rewrite });
+                } else if writes_fields || after != *translated || !is_chain {
+                    // An identifier is translated by the connection alone.
+                    if matches!(after.upper, Upper::Icmp { .. }) && after.upper != key.upper {
+                        turn.end = Some(Verdict::Drop(DropReason::FlowUnsupported));
+                    }
                     turn.rewrite = Some(rewrite);
                     turn.is_translated = false;
                     turn.further = turn.further.untranslated();
@@ -515,11 +521,6 @@ fn written(
         .then(|| [(addresses.source(), ports[0]), (addresses.destination(), ports[1])]);
     let dscp = is_written(PacketFields::DSCP).then(|| fields.dscp().bits());
     let hop_limit = is_written(PacketFields::HOP_LIMIT).then(|| fields.hop_limit());
-    let is_ours = dscp.is_some() || hop_limit.is_some() || after != *translated;
-    // An identifier is translated by the connection alone.
-    if is_ours && matches!(upper, Upper::Icmp { .. }) && upper != key.upper {
-        return None;
-    }
     Some((after, Rewrite { ends, dscp, hop_limit }))
 }
 

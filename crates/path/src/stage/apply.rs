@@ -528,8 +528,16 @@ impl Applier<'_, '_> {
                 queues.opening.push(Opening { packet, slot, spi, order, outer_traffic_class });
             }
             Verdict::Drop(_) if is_judged_again(known) => {
-                let arrival = Arrival::new(known.key.vrf, known.key.origin);
-                self.again(packet, Arrival { as_quoted: true, ..arrival }, queues);
+                let arrival = Arrival {
+                    as_quoted: true,
+                    largest_fragment: match known.facts.is(DEFRAGMENTED) {
+                        true => longest_fragment(known.facts),
+                        false => 0,
+                    },
+                    foreign: known.facts.is(FOREIGN),
+                    ..Arrival::new(known.key.vrf, known.key.origin)
+                };
+                self.again(packet, arrival, queues);
             }
             Verdict::Drop(reason) => self.end::<EXTENSION>(packet, known, reason),
             Verdict::Refuse(reason, refusal) => {
@@ -608,7 +616,8 @@ impl Applier<'_, '_> {
     /// the connection has ended since.
     #[inline(always)]
     pub(crate) fn translate(&mut self, packet: Packet, known: &Known) -> Result<Packet, Packet> {
-        if known.decision.is_rewritten() {
+        // Connections translate what is both, and flows write other fields of it.
+        if known.decision.is_rewritten() && !known.decision.is_translated() {
             let extension = known.decision.extension().map(|number| self.extensions.get(number));
             return connections::rewrite(packet, known, extension.and_then(|it| it.rewrite));
         }
