@@ -13,7 +13,9 @@ use loom::thread;
 use packet::Time;
 use types::{Addresses, Protocol, TcpFlags};
 
-use crate::{Connections, CtState, Direction, Hit, New, Packet, Refused, Segment, Settings, Tuple};
+use crate::{
+    Connections, CtState, Direction, Handle, Hit, New, Packet, Refused, Segment, Settings, Tuple,
+};
 
 const NOW: Time = Time(1 << 40);
 
@@ -73,29 +75,44 @@ fn loom_two_open_what_was_vacant() {
     });
 }
 
-/// A place is freed and taken for another connection while somebody looks the first one up: what is
-/// found is one of them whole, or nothing.
+/// Frees the place of the first connection and takes it for another one.
+fn change_hands(table: &Connections, first: Handle) -> Handle {
+    assert!(table.remove(first, NOW, &mut |_| {}));
+    commit(table, tuple(6)).unwrap()
+}
+
+/// A place is freed and taken for another connection while somebody looks the first one up: that is
+/// found, or nothing.
 #[test]
 fn loom_a_lookup_meets_a_place_that_changes_hands() {
     model(|| {
         let table = table(1);
         let first = commit(&table, tuple(5)).unwrap();
         let other = Arc::clone(&table);
-        let thread = thread::spawn(move || {
-            assert!(other.remove(first, NOW, &mut |_| {}));
-            commit(&other, tuple(6)).unwrap()
-        });
+        let thread = thread::spawn(move || change_hands(&other, first));
         let found = table.lookup(0, &tuple(5), NOW);
-        let shown = table.connection(0, NOW);
         let second = thread.join().unwrap();
         assert!(found.is_none_or(|(handle, _)| handle == first));
+        assert_ne!(first.generation, second.generation);
+        assert_eq!(table.lookup(0, &tuple(5), NOW), None);
+    });
+}
+
+/// The same while the place is shown: as one of them whole, or as nobody's.
+#[test]
+fn loom_a_list_meets_a_place_that_changes_hands() {
+    model(|| {
+        let table = table(1);
+        let first = commit(&table, tuple(5)).unwrap();
+        let other = Arc::clone(&table);
+        let thread = thread::spawn(move || change_hands(&other, first));
+        let shown = table.connection(0, NOW);
+        thread.join().unwrap();
         if let Some(shown) = shown {
             let port = if shown.handle == first { 5 } else { 6 };
             assert_eq!(shown.original, tuple(port));
             assert_eq!(shown.reply, tuple(port).reversed());
         }
-        assert_ne!(first.generation, second.generation);
-        assert_eq!(table.lookup(0, &tuple(5), NOW), None);
     });
 }
 
