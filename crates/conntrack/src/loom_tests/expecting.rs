@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use loom::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::{Expectation, Handle, NotExpected};
+use crate::{Expectation, NotExpected};
 
 const DATA: u16 = 77;
 

@@ -16,7 +16,7 @@ fn segment(flags: u8, sequence: u32, acknowledgment: u32, length: u32) -> Packet
     Packet::Tcp(Segment { sequence, acknowledgment, window, flags, length, scale, sacked })
 }
 
-fn open(table: &Connections, tuple: Tuple, sequence: u32) -> crate::Handle {
+fn open(table: &Connections, tuple: Tuple, sequence: u32) -> Handle {
     let syn = segment(2, sequence, 0, 0);
     table.commit(&New::plain(0, tuple), &syn, 60, NOW, &mut |_| {}).unwrap()
 }

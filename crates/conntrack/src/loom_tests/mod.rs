@@ -36,7 +36,7 @@ fn tuple(port: u16) -> Tuple {
     Tuple::new(Addresses::V4 { source, destination }, Protocol::UDP, port, 9)
 }
 
-fn commit(table: &Connections, tuple: Tuple) -> Result<crate::Handle, Refused> {
+fn commit(table: &Connections, tuple: Tuple) -> Result<Handle, Refused> {
     table.commit(&New::plain(0, tuple), &Packet::Datagram, 60, NOW, &mut |_| {})
 }
 

@@ -9,7 +9,7 @@ fn generic() -> Tuple {
     Tuple::new(Addresses::V4 { source, destination }, Protocol(253), 0, 0)
 }
 
-fn assured(table: &Connections) -> crate::Handle {
+fn assured(table: &Connections) -> Handle {
     let handle = commit(table, generic()).unwrap();
     let answer = table.track(0, &generic().reversed(), &Packet::Datagram, NOW);
     assert!(matches!(table.hit(answer.reference, &Packet::Datagram, 60, NOW), Hit::Valid { .. }));
@@ -28,7 +28,7 @@ fn living(table: &Connections, told: u64) -> usize {
 }
 
 /// Commits a datagram's connection, and says whether it is there and how many have ended for it.
-fn crowd_in(table: &Connections, tuple: Tuple) -> (Result<crate::Handle, Refused>, u64) {
+fn crowd_in(table: &Connections, tuple: Tuple) -> (Result<Handle, Refused>, u64) {
     let mut told = 0;
     let new = New::plain(0, tuple);
     let made = table.commit(&new, &Packet::Datagram, 60, NOW, &mut |ended| {
