@@ -61,7 +61,8 @@ impl fmt::Display for Taps<'_> {
         for (at, (spec, when)) in self.each().enumerate() {
             let before = if at == 0 { "copied by" } else { "," };
             let of = shown(spec.target, self.tables);
-            write!(f, "{before} tap {} of {of} ({})", spec.id, when.join(" "))?;
+            let when = when.join(" ").replace("drop", "if dropped");
+            write!(f, "{before} tap {} of {of} ({when})", spec.id)?;
             if spec.program.is_some() {
                 f.write_str(" if its filter matches")?;
             }
