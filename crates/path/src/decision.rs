@@ -379,7 +379,8 @@ impl Decision {
         NextHopId((self.way >> 32) as u32)
     }
 
-    /// The verdict, the next hop, the SA and the actions: equal for packets that are handled alike.
+    /// The verdict, the next hop and the actions, then the SA and the extension: equal for packets that
+    /// are handled alike. What leaves in clear has no SA.
     #[inline(always)]
     pub(crate) fn way(&self) -> [u64; 2] {
         [self.way, self.sa]

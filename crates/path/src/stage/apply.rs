@@ -11,9 +11,9 @@
 use flow::{FairLimiter, Reassembled, Reassembly};
 use packet::{Batch, DropReason, Packet};
 use rand::rngs::StdRng;
-use tables::{Event, FilterVerdict, LoggedBy, LoggedPacket, NextHop, NextHopId, NextHopState};
+use tables::{Event, FilterVerdict, LoggedBy, LoggedPacket, NextHopId, NextHopState};
 use wire::common::Facts;
-use wire::{FlowKey, Origin, PortId, SaSlot, Upper, ethernet, ipv4, ipv6};
+use wire::{FlowKey, Origin, PortId, SaSlot, Upper, ipv4, ipv6};
 
 use crate::batch::{
     AS_QUOTED, Arrival, DEFRAGMENTED, FOREIGN, Known, Opening, Packets, Queues, Record, Sealing,
@@ -26,17 +26,13 @@ use crate::extension::Extensions;
 use crate::host::{self, errors::IcmpError};
 use crate::mss::{self, SynWay, tunnel_limit};
 use crate::outputs::{Attached, Buffers, Neighbours, Objects, Outputs};
+use crate::stage::runs::{ClearWay, ETHERNET, FrameWay, Run};
 use crate::stage::{connections, seal};
 use crate::tap::TapWriter;
 
 /// So many changes of the policies from packet to packet, in the batch before, make two passes for
 /// the counters' memory worth it.
 const MANY: u32 = 16;
-
-/// Length of an Ethernet header, of one with a VLAN tag, and of one with two.
-const ETHERNET: usize = ethernet::HEADER_LENGTH;
-const TAGGED: usize = ETHERNET + ethernet::VLAN_TAG_LENGTH;
-const TWICE_TAGGED: usize = TAGGED + ethernet::VLAN_TAG_LENGTH;
 
 /// What apply may touch.
 pub(crate) struct Applier<'a, 'n> {
@@ -138,24 +134,20 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
                 queue = Some(way.next_hop.queue);
             }
             let (packets_left, records) = (&mut packets[at - sent..], &records[at..]);
-            let (done, bytes) = match decision.is_translated() {
+            let run = match decision.is_translated() {
                 false => way.send::<false>(packets_left, records, objects),
                 true => way.send::<true>(packets_left, records, objects),
             };
-            tally.add(decision.policies(), done as u64, bytes, objects);
-            applier.neighbours.outputs.buffers.statistics.forwarded.add(done as u64);
-            at += done;
-            if done > 0 {
-                if decision.is_counted() {
-                    applier.count_flows(&decision, done as u64, bytes);
-                }
-                let (by, packets) = (way.next_hop, done as u64);
+            at += run.packets;
+            if run.packets > 0 {
+                applier.left(&run, records, &mut tally);
+                let (by, packets) = (way.next_hop, run.packets as u64);
                 match by.link.length() {
-                    ETHERNET => applier.neighbours.outputs.count(by, packets, bytes),
+                    ETHERNET => applier.neighbours.outputs.count(by, packets, run.bytes),
                     // Often the next run leaves by another sub-port.
                     link => {
-                        objects.count_sent_by(by, packets, bytes);
-                        objects.count_frames(by, packets, bytes + packets * link as u64);
+                        objects.count_sent_by(by, packets, run.bytes);
+                        objects.count_frames(by, packets, run.bytes + packets * link as u64);
                         tagged_runs += 1;
                     }
                 }
@@ -166,14 +158,11 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
                 hand_over(packets, &mut sent, at, queue, &mut applier.neighbours.outputs);
                 queue = Some(way.queue);
             }
-            let (done, bytes) = way.send(&mut packets[at - sent..], &records[at..]);
-            at += done;
-            if done > 0 {
-                tally.add(decision.policies(), done as u64, bytes, objects);
-                applier.neighbours.outputs.buffers.statistics.forwarded.add(done as u64);
-                if decision.is_counted() {
-                    applier.count_flows(&decision, done as u64, bytes);
-                }
+            let records = &records[at..];
+            let run = way.send(&mut packets[at - sent..], records);
+            at += run.packets;
+            if run.packets > 0 {
+                applier.left(&run, records, &mut tally);
                 continue;
             }
         }
@@ -226,140 +215,6 @@ fn hand_over(
     }
 }
 
-/// How packets leave in clear by an Ethernet next hop that is resolved: what a run has in common.
-struct ClearWay<'t> {
-    way: [u64; 2],
-    policies: u64,
-    next_hop: &'t NextHop,
-}
-
-impl<'t> ClearWay<'t> {
-    /// `None` if the packet leaves otherwise, or not at all.
-    #[inline(always)]
-    fn of(decision: &Decision, objects: Objects<'t>) -> Option<Self> {
-        if !decision.is_plain_forward() {
-            return None;
-        }
-        let next_hop = objects.next_hop(decision.next_hop_id())?;
-        // One that is resolved has a header, unless its link has none.
-        let is_plain =
-            next_hop.state == NextHopState::Resolved && next_hop.link.length() >= ETHERNET;
-        let (way, policies) = (decision.way(), decision.policies());
-        is_plain.then_some(Self { way, policies, next_hop })
-    }
-
-    /// Makes frames of packets, up to the first that does not go this way or is not common. Returns
-    /// how many these are, and their bytes without the link header.
-    #[inline(always)]
-    fn send<const NAT: bool>(
-        &self,
-        packets: &mut [Packet],
-        records: &[Record],
-        objects: Objects<'_>,
-    ) -> (usize, u64) {
-        match self.next_hop.link.length() {
-            ETHERNET => self.run::<NAT, ETHERNET, { ETHERNET + IP }>(packets, records, objects),
-            TAGGED => self.run::<NAT, TAGGED, { TAGGED + IP }>(packets, records, objects),
-            TWICE_TAGGED => {
-                self.run::<NAT, TWICE_TAGGED, { TWICE_TAGGED + IP }>(packets, records, objects)
-            }
-            _ => (0, 0),
-        }
-    }
-
-    /// [`ClearWay::send`] with a link header of `LINK` bytes; `ALL` is that and an IPv4 header.
-    #[inline(never)]
-    fn run<const NAT: bool, const LINK: usize, const ALL: usize>(
-        &self,
-        packets: &mut [Packet],
-        records: &[Record],
-        objects: Objects<'_>,
-    ) -> (usize, u64) {
-        /// Bits of the hop limit but the lowest, and what makes a packet uncommon.
-        const CHECKED: u64 = 0xfe << 32 | Facts::OPTIONS | Facts::OWN | FOREIGN | DEFRAGMENTED;
-        let mtu = self.next_hop.mtu;
-        // A copy of its own, which stays in registers.
-        let mut header = [0; LINK];
-        header.copy_from_slice(&self.next_hop.link.padded()[..LINK]);
-        let (mut done, mut bytes) = (0, 0);
-        for (packet, record) in packets.iter_mut().zip(records) {
-            let facts = record.facts;
-            let is_other_way = (record.decision.way()[0] ^ self.way[0])
-                | (record.decision.way()[1] ^ self.way[1])
-                | (record.decision.policies() ^ self.policies);
-            // More than one hop is left, and no flag set.
-            let is_common = ((facts.0 & CHECKED).wrapping_sub(1)) < 1 << 40;
-            if is_other_way != 0 || !is_common || facts.total_length() > mtu {
-                break;
-            }
-            // Of a connection that has ended since, packets are dropped elsewhere.
-            if NAT && !connections::translate_whole(packet, record, objects) {
-                break;
-            }
-            let Some(frame) = packet.grow_front(LINK) else { break };
-            let Some(front) = frame.first_chunk_mut::<ALL>() else { break };
-            front[..LINK].copy_from_slice(&header);
-            if facts.is(Facts::V6) {
-                front[LINK + 7] = front[LINK + 7].wrapping_sub(1);
-            } else if let Some(header) = front.last_chunk_mut() {
-                wire::checksum::decrement_ttl_of_20(header);
-            }
-            bytes += u64::from(facts.total_length());
-            done += 1;
-        }
-        (done, bytes)
-    }
-}
-
-/// How frames leave as they came: what a run has in common.
-struct FrameWay {
-    way: [u64; 2],
-    policies: u64,
-    queue: PortId,
-    mtu: u16,
-}
-
-impl FrameWay {
-    /// `None` if the packet leaves otherwise, or not at all.
-    fn of(decision: &Decision, objects: Objects<'_>) -> Option<Self> {
-        if !decision.is_plain_output() {
-            return None;
-        }
-        let queue = decision.output_port();
-        let port = objects.port(queue).filter(|port| port.spec.up && !port.is_queued)?;
-        let (way, policies) = (decision.way(), decision.policies());
-        Some(Self { way, policies, queue, mtu: port.spec.mtu })
-    }
-
-    /// Makes frames of packets again, up to the first that does not go this way. Returns how many these
-    /// are, and their bytes without the link header. Parse has taken the link header off, and nothing
-    /// has written there since.
-    #[inline(never)]
-    fn send(&self, packets: &mut [Packet], records: &[Record]) -> (usize, u64) {
-        let (mut done, mut bytes) = (0, 0);
-        for (packet, record) in packets.iter_mut().zip(records) {
-            let length = record.facts.total_length();
-            let is_other_way = (record.decision.way()[0] ^ self.way[0])
-                | (record.decision.way()[1] ^ self.way[1])
-                | (record.decision.policies() ^ self.policies);
-            let is_frame = !record.facts.is(DEFRAGMENTED);
-            if is_other_way != 0
-                || length > self.mtu
-                || !is_frame
-                || packet.grow_front(ETHERNET).is_none()
-            {
-                break;
-            }
-            bytes += u64::from(length);
-            done += 1;
-        }
-        (done, bytes)
-    }
-}
-
-/// Length of an IPv4 header without options.
-const IP: usize = ipv4::HEADER_LENGTH;
-
 /// Asks for all that counting a batch's packets will touch, so that the waits overlap.
 fn prefetch_counters(objects: Objects<'_>, records: &[Record]) {
     let policies = || {
@@ -380,11 +235,31 @@ impl Applier<'_, '_> {
         }
     }
 
-    /// Counts packets for the flows that they have matched.
+    /// Counts a run, which begins with the first of the records, of packets that were forwarded.
+    #[inline(always)]
+    fn left(&mut self, run: &Run, records: &[Record], tally: &mut Tally) {
+        let (decision, packets) = (records[0].decision, run.packets as u64);
+        let outputs = &mut self.neighbours.outputs;
+        tally.add(decision.policies(), packets, run.bytes, outputs.objects);
+        outputs.buffers.statistics.forwarded.add(packets);
+        if decision.is_counted() {
+            self.count_flows(run, &records[..run.packets]);
+        }
+    }
+
+    /// Counts the packets of a run for the flows that they have matched, which may be others from
+    /// packet to packet.
     #[inline(never)]
-    fn count_flows(&mut self, decision: &Decision, packets: u64, bytes: u64) {
-        if let Some(number) = decision.extension() {
-            self.extensions.count(number, packets, bytes, self.neighbours.outputs.now);
+    fn count_flows(&mut self, run: &Run, records: &[Record]) {
+        let now = self.neighbours.outputs.now;
+        let number = |record: &Record| record.decision.way()[1] >> 32;
+        let first = number(&records[0]);
+        if records.iter().fold(0, |all, record| all | (number(record) ^ first)) == 0 {
+            return self.extensions.count(first as u32, run.packets as u64, run.bytes, now);
+        }
+        for record in records {
+            let length = record.facts.total_length();
+            self.extensions.count(number(record) as u32, 1, length.into(), now);
         }
     }
 
@@ -631,76 +506,6 @@ impl Applier<'_, '_> {
             }
             true => connections::translate(packet, known, self.neighbours.outputs.objects),
         }
-    }
-
-    /// Sends the frame that a packet came in by all ports that flows join with its own.
-    #[cold]
-    fn flood<const EXTENSION: bool>(&mut self, packet: Packet, known: &Known) {
-        let outputs = &mut self.neighbours.outputs;
-        let port = match known.key.origin {
-            Origin::Port(by) => outputs.objects.port(by),
-            _ => None,
-        };
-        match port.filter(|_| !known.facts.is(DEFRAGMENTED)) {
-            Some(port) => outputs.flood(packet, port),
-            None => self.end::<EXTENSION>(packet, known, DropReason::FlowUnsupported),
-        }
-    }
-
-    /// Sends the frame that a packet came in by a port, as it was but for its translation. What came
-    /// in fragments leaves in such.
-    #[cold]
-    fn output<const EXTENSION: bool>(&mut self, packet: Packet, known: &Known, port: PortId) {
-        let outputs = &mut self.neighbours.outputs;
-        let Some(to) = outputs.objects.port(port).filter(|port| port.spec.up) else {
-            return self.end::<EXTENSION>(packet, known, DropReason::PortDown);
-        };
-        let (mtu, length) = (to.spec.mtu, known.facts.total_length());
-        let was_cut = known.facts.is(DEFRAGMENTED);
-        if length > mtu && !was_cut {
-            return self.end::<EXTENSION>(packet, known, DropReason::TooBig);
-        }
-        let mut packet = match self.translate(packet, known) {
-            Ok(packet) => packet,
-            Err(packet) => {
-                return self.end::<EXTENSION>(packet, known, DropReason::ConnectionGone);
-            }
-        };
-        let limit = mtu.min(longest_fragment(known.facts));
-        if !was_cut || length <= limit {
-            return self.output_frame::<EXTENSION>(packet, known, to, None);
-        }
-        let (buffer, start, _) = packet.buffer_mut();
-        let link = start.checked_sub(ETHERNET).and_then(|at| buffer[at..start].try_into().ok());
-        let link: Option<[u8; ETHERNET]> = link;
-        let uncut = self.cut(packet, limit, |applier, part| {
-            applier.output_frame::<EXTENSION>(part, known, to, link);
-        });
-        if let Some(packet) = uncut {
-            self.end::<EXTENSION>(packet, known, DropReason::TooBig);
-        }
-    }
-
-    /// Sends a frame with this Ethernet header, or that which it came with.
-    fn output_frame<const EXTENSION: bool>(
-        &mut self,
-        mut packet: Packet,
-        known: &Known,
-        port: &tables::Port,
-        link: Option<[u8; ETHERNET]>,
-    ) {
-        // See `FrameWay::send`.
-        let Some(frame) = packet.grow_front(ETHERNET) else {
-            return self.end::<EXTENSION>(packet, known, DropReason::LinkProtocol);
-        };
-        if let Some(link) = link {
-            frame[..ETHERNET].copy_from_slice(&link);
-        }
-        if EXTENSION {
-            self.tap_egress(packet.bytes(), known);
-        }
-        self.neighbours.outputs.buffers.statistics.forwarded.add(1);
-        self.neighbours.outputs.send_from(port, packet, ETHERNET);
     }
 
     /// Lowers the MSS that a SYN announces, if ports on its way want that.

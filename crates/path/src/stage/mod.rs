@@ -2,11 +2,13 @@
 
 pub(crate) mod apply;
 pub(crate) mod connections;
+mod frames;
 mod helper;
 pub(crate) mod open;
 pub(crate) mod oversize;
 pub(crate) mod parse;
 pub(crate) mod queue;
 pub(crate) mod receive;
+mod runs;
 pub(crate) mod seal;
 pub(crate) mod waiting;
