@@ -257,6 +257,9 @@ impl Extension {
     }
 }
 
+/// Rounds of a busy worker after which flows count at the latest: far below a millisecond apart.
+const ROUNDS: u32 = 16;
+
 /// How many numbers are remembered to look at first.
 const LATEST: usize = 256;
 
@@ -291,8 +294,10 @@ pub(crate) struct Extensions {
     sweep: Sweep,
     /// What their flows have to count, by number; behind those that stay, of those that do not.
     counts: Box<[Count]>,
-    /// The numbers of those in `counts` that are not empty.
-    counted: Vec<u32>,
+    /// The numbers of those in `counts` that are not empty: of extensions that stay, and of others.
+    counted: [Vec<u32>; 2],
+    /// Rounds since flows counted what there was.
+    rounds: u32,
     /// What becomes of copies of packets, by the number of their extension, which passes.
     copies: Vec<(u32, Vec<Copied>)>,
     /// That of the copy that is handled at the moment.
@@ -349,7 +354,8 @@ impl Extensions {
             free: Vec::with_capacity(MOST),
             passing: Vec::with_capacity(MOST_PASSING),
             counts: vec![Count::default(); MOST + MOST_PASSING].into(),
-            counted: Vec::with_capacity(MOST + MOST_PASSING),
+            counted: [Vec::with_capacity(MOST), Vec::with_capacity(MOST_PASSING)],
+            rounds: 0,
             copies: Vec::new(),
             of_copy: Extension::NONE,
             asked: Box::new([const { Asked { change: None, packet: None, of: 0 } }; BATCH]),
@@ -415,7 +421,7 @@ impl Extensions {
     pub(crate) fn count(&mut self, number: u32, packets: u64, bytes: u64, now: Time) {
         let Some(count) = self.counts.get_mut(number as usize) else { return };
         if count.packets == 0 {
-            self.counted.push(number);
+            self.counted[usize::from(!Self::stays(number))].push(number);
         }
         count.packets += packets;
         count.bytes += bytes;
@@ -425,23 +431,35 @@ impl Extensions {
     /// Tells what flows have to count, and since when they were last used: of all, or of those alone
     /// that do not stay.
     pub(crate) fn settle(&mut self, of_all: bool, mut add: impl FnMut(FlowId, u64, u64, Time)) {
-        let mut counted = core::mem::take(&mut self.counted);
-        counted.retain(|&number| {
-            let is_meant = of_all || !Self::stays(number);
-            if is_meant {
+        for kind in usize::from(!of_all)..self.counted.len() {
+            let mut counted = core::mem::take(&mut self.counted[kind]);
+            for number in counted.drain(..) {
                 let Count { packets, bytes, last } =
                     core::mem::take(&mut self.counts[number as usize]);
                 self.get(number).flows.iter().for_each(|id| add(id, packets, bytes, last));
             }
-            !is_meant
-        });
-        self.counted = counted;
+            self.counted[kind] = counted;
+        }
     }
 
-    /// Whether a flow may have something to count.
+    /// Whether flows have something to count of extensions that do not stay.
     #[inline(always)]
-    pub(crate) fn has_counted(&self) -> bool {
-        !self.counted.is_empty()
+    pub(crate) fn has_passed(&self) -> bool {
+        !self.counted[1].is_empty()
+    }
+
+    /// Whether flows are to count what there is, at the end of a round. Each list of flows is spread over
+    /// these, so that a worker that has no time to spare puts it off, for some rounds.
+    #[inline(always)]
+    pub(crate) fn is_to_settle(&mut self, is_busy: bool) -> bool {
+        if self.counted.iter().all(Vec::is_empty) {
+            return false;
+        }
+        self.rounds += 1;
+        // A sweep takes numbers away.
+        let is_due = !is_busy || self.rounds >= ROUNDS || self.are_few_left();
+        self.rounds = if is_due { 0 } else { self.rounds };
+        is_due
     }
 
     /// A number for an extension of one packet alone.

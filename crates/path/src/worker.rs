@@ -9,7 +9,7 @@ use flow::{
     CacheSettings, CacheTooLarge, EdgeQueue, FairLimiter, FragmentUpper, Guarantee, NeighbourQueue,
     Reassembly,
 };
-use packet::{Batch, Pages, Pool, Port, PortError, Time};
+use packet::{BATCH, Batch, Pages, Pool, Port, PortError, Time};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{Event, HighestShares, Probe, Reader, Tables};
@@ -332,6 +332,10 @@ impl Worker {
             self.traffic.limit(tables.highest_shares());
             self.follower.snapshot_changed(tables);
         }
+        if let Some(before) = &before {
+            // What was put off is of flows that may be gone.
+            settle(&mut self.extensions, true, Objects::new(before, self.index));
+        }
         let Self { index, pool, ports, statistics, cache, extensions, taps, .. } = self;
         let (traffic, frames) = (&mut self.traffic, &mut self.frames);
         let (batch, queues) = (&mut self.batch, &mut self.queues);
@@ -386,7 +390,7 @@ impl Worker {
         }
         watch.lap(Timed::Beside, 0);
         let received = stages.round(frames, watch);
-        if stages.extensions.has_counted() {
+        if stages.extensions.is_to_settle(received >= BATCH) {
             stages.settle(true);
         }
         if stages.extensions.are_few_left() {
@@ -520,7 +524,7 @@ impl<'t> Stages<'t> {
     fn decide<'e>(&mut self, watch: &mut impl Watch<'e>) {
         if !self.batch.is_empty() {
             let statistics = self.neighbours.outputs.buffers.statistics;
-            if self.extensions.has_counted() {
+            if self.extensions.has_passed() {
                 self.settle(false);
             }
             self.extensions.forget_passing();
@@ -544,12 +548,8 @@ impl<'t> Stages<'t> {
 
     /// Flows count the packets that they have matched: all, or those alone whose decisions were for one
     /// packet.
-    #[cold]
     fn settle(&mut self, of_all: bool) {
-        let objects = self.neighbours.outputs.objects;
-        self.extensions.settle(of_all, |id, packets, bytes, last| {
-            objects.count_flow(id, packets, bytes, last);
-        });
+        settle(self.extensions, of_all, self.neighbours.outputs.objects);
     }
 
     fn apply<'e>(&mut self, watch: &mut impl Watch<'e>) {
@@ -630,4 +630,12 @@ impl<'t> Stages<'t> {
         waiting::expire(self.state.reassembly, *now, buffers);
         watch.lap(Timed::Waiting, 0);
     }
+}
+
+/// See [`Extensions::settle`].
+#[cold]
+fn settle(extensions: &mut Extensions, of_all: bool, objects: Objects<'_>) {
+    extensions.settle(of_all, |id, packets, bytes, last| {
+        objects.count_flow(id, packets, bytes, last);
+    });
 }
