@@ -25,13 +25,17 @@ use wire::{PortId, SaSlot};
 /// | 0 | 24 | whether a helper reads its packets |
 /// | 0 | 25 | whether its extension names further connections |
 /// | 0 | 26 | whether copies of its packet go other ways |
-/// | 0 | 27-31 | free: a set of actions |
+/// | 0 | 27 | whether it was made for two connections, the second of which is with [`Pairs`] |
+/// | 0 | 28 | whether that one translates its packets, and not the first |
+/// | 0 | 29-31 | free: a set of actions |
 /// | 0 | 32-63 | next hop |
 /// | 1 | 0-31 | SA slot |
 /// | 1 | 32-63 | the number of its extension, 0 if it has none |
 /// | 2 | 0-31 | inbound policy and one, 0 if none |
 /// | 2 | 32-63 | outbound policy and one, 0 if none |
 /// | 3 | 0-63 | the connection that it was made for: a [`conntrack::Reference`] |
+///
+/// [`Pairs`]: crate::pairs::Pairs
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Decision {
@@ -106,6 +110,12 @@ const SEVERAL: u64 = 1 << 25;
 
 /// Whether copies of its packet go other ways.
 const COPIED: u64 = 1 << 26;
+
+/// Whether it was made for two connections.
+const PAIRED: u64 = 1 << 27;
+
+/// Whether the second of them translates its packets.
+const BY_SECOND: u64 = 1 << 28;
 
 /// The verdicts as numbers. Those of packets that leave by a next hop come first.
 pub(crate) mod code {
@@ -282,7 +292,13 @@ impl Decision {
     /// Whether more is to be done in confirm than updating the connection.
     #[inline(always)]
     pub(crate) fn wants_more(&self) -> bool {
-        self.way & (PASSING | HELPED | SEVERAL) != 0
+        self.way & (PASSING | HELPED | SEVERAL | PAIRED) != 0
+    }
+
+    /// Whether all that is more is a second connection.
+    #[inline(always)]
+    pub(crate) fn wants_second(&self) -> bool {
+        self.way & (PASSING | HELPED | SEVERAL | PAIRED) == PAIRED
     }
 
     /// The same, whose packet is copied for other ways.
@@ -304,8 +320,39 @@ impl Decision {
 
     /// Whether its extension names further connections.
     #[inline(always)]
-    pub(crate) fn is_of_several(&self) -> bool {
+    pub(crate) fn has_further(&self) -> bool {
         self.way & SEVERAL != 0
+    }
+
+    /// Of a decision that names further connections: the same, made for two, which translates its packets
+    /// by the second or not. Its extension says `only_counts`, or nothing at all.
+    pub(crate) fn paired(mut self, by_second: bool, only_counts: bool, is_none: bool) -> Self {
+        self.way &= !SEVERAL;
+        self.way |= PAIRED | if by_second { BY_SECOND } else { 0 };
+        if only_counts {
+            self.way = self.way & !(EXTENDED | COUNTED) | if is_none { 0 } else { COUNTED };
+        }
+        self
+    }
+
+    /// Whether it was made for two connections, the second of which is with the worker's pairs.
+    #[inline(always)]
+    pub(crate) fn is_paired(&self) -> bool {
+        self.way & PAIRED != 0
+    }
+
+    /// The same, for one packet whose second connection is this, naming the one that translates it.
+    pub(crate) fn by(self, second: Reference) -> Self {
+        match self.way & BY_SECOND != 0 {
+            true => self.of_connection(second),
+            false => self,
+        }
+    }
+
+    /// Whether it was made for more than one connection.
+    #[inline(always)]
+    pub(crate) fn is_of_several(&self) -> bool {
+        self.way & (SEVERAL | PAIRED) != 0
     }
 
     /// Whether it has an extension.

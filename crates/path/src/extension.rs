@@ -19,6 +19,7 @@ use crate::cache::sweep::Position;
 use crate::connection::Change;
 use crate::decide::Wildcards;
 use crate::decision::Decision;
+use crate::pairs::Pairs;
 use crate::stage::connections::TRIES;
 
 /// What features do with the packets of a flow. It names rules and holds none.
@@ -307,6 +308,7 @@ pub(crate) struct Extensions {
     /// at the next.
     pub(crate) times_freed: u64,
     pub(crate) wildcards: Wildcards,
+    pub(crate) pairs: Pairs,
     pub(crate) log: PacketLog,
 }
 
@@ -347,7 +349,7 @@ enum Sweep {
 }
 
 impl Extensions {
-    pub(crate) fn new(wildcards: Wildcards) -> Self {
+    pub(crate) fn new(wildcards: Wildcards, pairs: Pairs) -> Self {
         Self {
             all: Vec::with_capacity(MOST),
             numbers: BTreeMap::new(),
@@ -364,6 +366,7 @@ impl Extensions {
             sweep: Sweep::Rests { until: Time(0) },
             times_freed: 0,
             wildcards,
+            pairs,
             log: PacketLog::new(),
         }
     }
@@ -637,7 +640,8 @@ mod tests {
     }
 
     fn extensions() -> Extensions {
-        Extensions::new(Wildcards::new(&[CacheSettings::OFF; 4], 1))
+        let off = [CacheSettings::OFF; 4];
+        Extensions::new(Wildcards::new(&off, 1), Pairs::new(&off, 1))
     }
 
     fn of(slot: u32) -> Extension {

@@ -20,6 +20,7 @@ mod host;
 mod members;
 mod mss;
 mod outputs;
+mod pairs;
 mod stage;
 mod statistics;
 mod tap;

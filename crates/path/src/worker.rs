@@ -23,6 +23,7 @@ use crate::extension::Extensions;
 use crate::follower::Follower;
 use crate::host::resolve;
 use crate::outputs::{Attached, Buffers, Neighbours, Objects, Outputs, Ports, Sent};
+use crate::pairs::Pairs;
 use crate::stage::apply::{Applier, State, apply};
 use crate::stage::connections::{Confirming, confirm};
 use crate::stage::open::{self, Opener, Unstored};
@@ -144,6 +145,7 @@ impl Worker {
         let secret = rand::Rng::next_u64(&mut randomness);
         let cache = Cache::new(&settings.caches, &mut randomness, settings.ticks)?;
         let wildcards = Wildcards::new(&settings.caches, secret);
+        let pairs = Pairs::new(&settings.caches, secret);
         let statistics = Arc::<WorkerStatistics>::default();
         cache.describe(&statistics.caches);
         let waiting_large = settings.large_buffers / WAITING_LARGE;
@@ -153,7 +155,7 @@ impl Worker {
             ports: Vec::new(),
             statistics,
             cache,
-            extensions: Extensions::new(wildcards),
+            extensions: Extensions::new(wildcards, pairs),
             taps: None,
             follower: Follower::default(),
             traffic: Traffic {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use conntrack::Reference;
 use packet::{BATCH, Batch};
 use tables::{Direction, Policy, Side, Spd, Tables, Vrf, fib};
 use wire::common::Facts;
@@ -18,7 +19,7 @@ use crate::cache::key;
 use crate::cache::lookup::{Family, V4, V6};
 use crate::connection;
 use crate::decision::Decision;
-use crate::extension::{Asked, Extensions};
+use crate::extension::{Asked, Extensions, Further};
 
 /// Fewer packets than this are not worth looking up together.
 const TOGETHER: usize = 4;
@@ -180,7 +181,7 @@ impl Decider<'_> {
                         }
                     }
                     decide_by(key, self.tables, looked_up, &mut (), decision, beside);
-                    number(at, decision, beside, extensions);
+                    number(at, Some(&words), decision, beside, extensions);
                 }
                 None => decide_plain(key, self.tables, looked_up, &mut (), decision),
             }
@@ -219,13 +220,14 @@ impl Decider<'_> {
         let mut beside = FEATURES.then_some(Beside::NOTHING);
         let found = Policies::look_up::<KEY, F>(self.tables, vrf, list, batch);
         for (place, &at) in list.iter().enumerate() {
-            let key = F::view(F::key(batch, at));
+            let words = *F::key(batch, at);
+            let key = F::view(&words);
             let decision = &mut batch.records[usize::from(at)].decision;
             let looked_up = &found.of(place);
             match &mut beside {
                 Some(beside) => {
                     decide_by(key, self.tables, looked_up, &mut (), decision, beside);
-                    number(at, decision, beside, extensions);
+                    number(at, Some(&words), decision, beside, extensions);
                 }
                 None => decide_plain(key, self.tables, looked_up, &mut (), decision),
             }
@@ -249,12 +251,17 @@ fn seen<'p>(
 
 /// Gives a decision the number of its extension, if it has one, and notes what it asks of connections.
 #[inline(always)]
-pub(super) fn number(
+pub(super) fn number<const WORDS: usize>(
     at: u8,
+    words: Option<&[u64; WORDS]>,
     decision: &mut Decision,
     beside: &mut Beside<'_>,
     extensions: &mut Extensions,
 ) {
+    let second = match words {
+        Some(_) if decision.has_further() => pair(decision, beside, extensions),
+        _ => None,
+    };
     if decision.is_passing() {
         let packet = beside.seen.and_then(|seen| Some(seen.looked?.packet));
         extensions.asked[usize::from(at)] = Asked { change: beside.change.take(), packet, of: 0 };
@@ -266,6 +273,28 @@ pub(super) fn number(
             false => extensions.number(&beside.extension),
         });
     }
+    if let (Some(second), Some(words)) = (second, words) {
+        extensions.pairs.keep(words, decision, second);
+    }
+}
+
+/// Makes of a decision with an extension that names a second connection one that is found with the
+/// worker's pairs, if that can be. Returns the second connection then.
+#[cold]
+#[inline(never)]
+fn pair(
+    decision: &mut Decision,
+    beside: &mut Beside<'_>,
+    extensions: &Extensions,
+) -> Option<Reference> {
+    let further = &beside.extension.further;
+    // What is for one packet has an extension for it alone.
+    let usual = extensions.pairs.second_of(decision, further).filter(|_| !decision.is_passing());
+    let (second, by_second) = usual?;
+    beside.extension.further = Further::NONE;
+    let (only_counts, is_none) = (beside.extension.only_counts(), beside.extension.is_none());
+    *decision = decision.paired(by_second, only_counts, is_none);
+    Some(second)
 }
 
 /// How a family's packets of a batch are looked up.

@@ -51,6 +51,9 @@ const WAY_THEN: usize = TRANSLATED + 5;
 const KEY: usize = WAY_THEN + 1;
 const IS_LONG: u64 = 1 << 12;
 
+/// Entries are for packets of one zone, whose decisions need no key.
+const UNKNOWN: Option<&[u64; key::V4]> = None;
+
 /// A worker's entries.
 pub(crate) struct Wildcards {
     /// By table of the decision cache: whether its packets have entries.
@@ -399,7 +402,7 @@ pub(super) fn decide_anew(
         true => make((at, key, tables), alike, validity, decision, beside, extensions),
         false => {
             decide_by(key, tables, &LookedUp::NOTHING, &mut (), decision, beside);
-            number(at, decision, beside, extensions);
+            number(at, UNKNOWN, decision, beside, extensions);
         }
     }
 }
@@ -426,10 +429,10 @@ fn make(
         && beside.change.as_ref().is_none_or(is_of_any_source);
     // What was decided may be about another state than that in the key.
     if !alike.is_as_it_was(tables) {
-        return number(at, decision, beside, extensions);
+        return number(at, UNKNOWN, decision, beside, extensions);
     }
     let change = beside.change.clone().filter(|_| is_for_all);
-    number(at, decision, beside, extensions);
+    number(at, UNKNOWN, decision, beside, extensions);
     let is_for_all = is_for_all && decision.extension().is_none_or(Extensions::stays);
     let decided = match is_for_all {
         true => decision.of_connection(Reference::NONE),

@@ -498,7 +498,7 @@ impl Applier<'_, '_> {
         }
         match known.decision.is_translated() {
             false => Ok(packet),
-            true if known.decision.is_of_several() => {
+            true if known.decision.has_further() => {
                 let extension = known.decision.extension();
                 let further = extension.map(|number| self.extensions.get(number).further);
                 let objects = self.neighbours.outputs.objects;

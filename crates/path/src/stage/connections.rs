@@ -27,6 +27,7 @@ use crate::decide::{Decider, Looked};
 use crate::decision::{Decision, Verdict};
 use crate::extension::{Asked, Copied, Extension, Extensions, Further, MOST_CONNECTIONS, Rewrite};
 use crate::outputs::Objects;
+use crate::pairs::Pairs;
 use crate::stage::helper::{self, Helped};
 use crate::statistics::WorkerStatistics;
 
@@ -55,12 +56,35 @@ pub(crate) fn confirm(
             foresee(asked, confirming.decider, connections);
         }
     }
-    let mut at = 0;
+    if !confirming.extensions.pairs.is_empty() {
+        prefetch_seconds(batch, connections, &confirming.extensions.pairs);
+    }
+    let (mut at, now) = (0, confirming.decider.now());
     while at < count {
-        at += updated(batch, at, connections, confirming.decider.now());
+        let (done, counted) = updated(batch, at, connections, (&confirming.extensions.pairs, now));
+        at += done;
         if at < count {
-            confirming.confirm(batch, at, connections);
+            confirming.confirm(batch, at, connections, counted);
+            confirming.name_translating(batch, at);
             at += 1;
+        }
+    }
+}
+
+/// Asks for the memory of second connections.
+#[inline(never)]
+fn prefetch_seconds(batch: &Packets, connections: &Connections, pairs: &Pairs) {
+    let records = || batch.records[..batch.len()].iter().zip(0..);
+    let paired = || records().filter(|(record, _)| record.decision.is_paired());
+    for (record, at) in paired() {
+        match record.facts.is(Facts::V6) {
+            false => pairs.prefetch(&record.key, &record.decision),
+            true => pairs.prefetch(&batch.v6[at], &record.decision),
+        }
+    }
+    for (record, at) in paired() {
+        if let Some(second) = second_of((record, &batch.v6[..], at), pairs) {
+            connections.prefetch(second);
         }
     }
 }
@@ -78,16 +102,31 @@ fn foresee(asked: &Asked, decider: Decider<'_>, connections: &Connections) {
 }
 
 /// Updates the connections of packets from a position on, up to the first whose decision is wrong or
-/// asks for more. Returns how many packets these are.
+/// asks for more. Returns how many packets these are, and the place of the connection that has counted
+/// that one nevertheless.
 #[inline(never)]
-fn updated(batch: &Packets, from: usize, connections: &Connections, now: Time) -> usize {
+fn updated(
+    batch: &mut Packets,
+    from: usize,
+    connections: &Connections,
+    (pairs, now): (&Pairs, Time),
+) -> (usize, Option<u32>) {
     let count = batch.len();
-    let rows = batch.records[from..count].iter().zip(&batch.packets[from..]).zip(from..);
+    let Packets { packets, records, v6, .. } = batch;
+    let rows = records[from..count].iter_mut().zip(&packets[from..]).zip(from..);
     let mut done = 0;
     for ((record, packet), at) in rows {
         let decision = &record.decision;
         if decision.wants_more() {
-            break;
+            if !decision.wants_second() {
+                break;
+            }
+            match updated_both((record, &v6[..], at), packet.bytes(), connections, (pairs, now)) {
+                Ok(by) => record.decision = by,
+                Err(counted) => return (done, counted),
+            }
+            done += 1;
+            continue;
         }
         let reference = decision.reference();
         if reference != Reference::NONE {
@@ -95,7 +134,7 @@ fn updated(batch: &Packets, from: usize, connections: &Connections, now: Time) -
                 break;
             }
             let facts = record.facts;
-            let read = sums(record, &batch.v6[..], at);
+            let read = sums(record, &v6[..], at);
             let bytes = packet.bytes();
             let usual = connection::hit_usual(connections, reference, bytes, facts, read, now);
             let hit = usual.unwrap_or_else(|| {
@@ -108,7 +147,50 @@ fn updated(batch: &Packets, from: usize, connections: &Connections, now: Time) -
         }
         done += 1;
     }
-    done
+    (done, None)
+}
+
+/// The second connection of a packet's decision.
+#[inline(always)]
+fn second_of(
+    (record, v6, at): (&Record, &[[u64; key::V6]], usize),
+    pairs: &Pairs,
+) -> Option<Reference> {
+    match record.facts.is(Facts::V6) {
+        false => pairs.find(&record.key, &record.decision),
+        true => pairs.find(&v6[at], &record.decision),
+    }
+}
+
+/// Updates both connections of a packet, none if its decision is wrong. Returns the decision with the
+/// connection that translates the packet; or the place of the one that has counted it all the same, as
+/// the other was changed in this moment.
+#[inline(never)]
+fn updated_both(
+    (record, v6, at): (&Record, &[[u64; key::V6]], usize),
+    packet: &[u8],
+    connections: &Connections,
+    (pairs, now): (&Pairs, Time),
+) -> Result<Decision, Option<u32>> {
+    let (decision, facts) = (record.decision, record.facts);
+    let (first, second) = (decision.reference(), second_of((record, v6, at), pairs).ok_or(None)?);
+    let (addresses, protocol) = sums(record, v6, at);
+    let seen = connection::read_words(packet, facts, addresses, protocol);
+    let length = u32::from(facts.total_length());
+    if !connections.holds(second, &seen, now) {
+        return Err(None);
+    }
+    let hit = |reference| connections.hit(reference, &seen, length, now);
+    if hit(first) == Hit::Stale {
+        return Err(None);
+    }
+    if hit(second) == Hit::Stale {
+        return Err(match first.named() {
+            Named::Connection(handle, ..) => Some(handle.index),
+            _ => None,
+        });
+    }
+    Ok(decision.by(second))
 }
 
 /// What a packet's checksum needs of its key: the sum of its addresses, and its protocol.
@@ -126,7 +208,14 @@ fn sums(record: &Record, v6: &[[u64; key::V6]], at: usize) -> (u64, Protocol) {
 }
 
 impl Confirming<'_, '_> {
-    fn confirm(&mut self, batch: &mut Packets, at: usize, connections: &Connections) {
+    /// `before` is the place of a connection that has counted the packet.
+    fn confirm(
+        &mut self,
+        batch: &mut Packets,
+        at: usize,
+        connections: &Connections,
+        before: Option<u32>,
+    ) {
         let (facts, now) = (batch.records[at].facts, self.decider.now());
         let (addresses, protocol) = sums(&batch.records[at], &batch.v6[..], at);
         let asked = batch.records[at].decision.is_passing();
@@ -137,6 +226,7 @@ impl Confirming<'_, '_> {
         let length = u32::from(facts.total_length());
         // The connections that have counted the packet, and those that it has made.
         let (mut counted, mut made) = (Counted::new(), ArrayVec::<Handle, TRIES>::new());
+        counted.extend(before);
         let mut was_decided = false;
         for _ in 0..TRIES {
             let decision = batch.records[at].decision;
@@ -150,7 +240,10 @@ impl Confirming<'_, '_> {
             let hit = Hitting { connections, packet: &packet, length, now };
             let is_right = match decision.is_of_several() {
                 false => hit.one(reference, &mut counted),
-                true => hit.all(&self.further(&decision), reference, &mut counted),
+                true => {
+                    let further = self.further(batch, at);
+                    further.is_some_and(|further| hit.all(&further, reference, &mut counted))
+                }
             };
             if is_right {
                 let asked = decision.is_passing().then(|| &self.extensions.asked[at]);
@@ -242,9 +335,34 @@ impl Confirming<'_, '_> {
         }
     }
 
-    /// The connections behind the first that a decision was made for.
-    fn further(&self, decision: &Decision) -> Further {
-        decision.extension().map_or(Further::NONE, |number| self.extensions.get(number).further)
+    /// The connections behind the first that a packet's decision was made for. `None` if they are not
+    /// known any more.
+    fn further(&self, batch: &Packets, at: usize) -> Option<Further> {
+        let record = &batch.records[at];
+        if record.decision.is_paired() {
+            let second = second_of((record, &batch.v6[..], at), &self.extensions.pairs)?;
+            // What they translate is in the decision.
+            return Some(Further::of(
+                [record.decision.reference(), second].map(|it| (it, false)).into_iter(),
+            ));
+        }
+        Some(self.extension(&record.decision).map_or(Further::NONE, |extension| extension.further))
+    }
+
+    /// Has a decision for two connections name the one that translates the packet. It is that of the packet
+    /// alone from here on.
+    #[inline(always)]
+    fn name_translating(&self, batch: &mut Packets, at: usize) {
+        if !batch.records[at].decision.is_paired() {
+            return;
+        }
+        let record = &batch.records[at];
+        let second = second_of((record, &batch.v6[..], at), &self.extensions.pairs);
+        batch.records[at].decision = match second {
+            Some(second) => record.decision.by(second),
+            // It must not leave untranslated.
+            None => Decision::drop(DropReason::ConnectionGone).instead_of(&record.decision),
+        };
     }
 
     /// As [`Self::decide_again`], where it is known what connection tracking says.
