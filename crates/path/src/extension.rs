@@ -258,8 +258,8 @@ impl Extension {
     }
 }
 
-/// Rounds of a busy worker after which flows count at the latest: far below a millisecond apart.
-const ROUNDS: u32 = 16;
+/// Rounds of a busy worker after which flows count at the latest: a few milliseconds apart.
+const ROUNDS: u32 = 64;
 
 /// How many numbers are remembered to look at first.
 const LATEST: usize = 256;

@@ -7,6 +7,7 @@ mod flows;
 use std::time::Duration;
 
 use fixture::*;
+use flow::{CacheMode, CacheSettings};
 use flows::{counts, gateway};
 use wire::{PortId, Protocol, headers};
 
@@ -120,6 +121,42 @@ const BOTH: &str = "
     priority=10,in_port=wan,ct_state=-trk,ip,actions=ct(zone=1,table=1)
     table=1,ct_state=+trk+est,ip,actions=ct(zone=2,table=2)
     table=2,ct_state=+trk+est,ip,actions=NORMAL";
+
+/// Two zones, the second of which translates what begins inside.
+const SECOND: &str = "
+    priority=1,actions=drop
+    priority=10,in_port=lan,ip,actions=ct(commit,zone=1),ct(zone=2,nat,table=1)
+    table=1,ct_state=+trk+new,ip,actions=ct(commit,zone=2,nat(src=203.0.113.9)),NORMAL
+    table=1,priority=9,ct_state=+trk-new-inv,ip,actions=NORMAL
+    priority=10,in_port=wan,ip,actions=ct(zone=2,nat,table=5)
+    table=5,ct_state=+trk-new-inv,ip,actions=ct(zone=1,table=6)
+    table=6,ct_state=+trk+est,ip,actions=NORMAL";
+
+/// Decisions of two connections are kept for more flows than there are extensions.
+#[test]
+fn many_flows_pass_through_two_zones_and_hit() {
+    for (text, outside) in [(BOTH, HERE), (SECOND, OUTSIDE)] {
+        let on = CacheSettings { mode: CacheMode::On, ..CacheSettings::default() };
+        let mut gateway = Gateway::with_caches(flows::tables_for(text, 1 << 16), [on; 4], 7);
+        let ports = || (1..9u16).flat_map(|low| (0..1_125).map(move |high| (high + 2_000, low)));
+        let pass = |gateway: &mut Gateway| {
+            for (from, to) in ports() {
+                let there = through(gateway, LAN, &udp(HERE, THERE, (from, to), 10));
+                assert_eq!(there, format!("{outside}:{from} {THERE}:{to}"));
+                let back = through(gateway, WAN, &udp(THERE, outside, (to, from), 20));
+                assert_eq!(back, format!("{THERE}:{to} {HERE}:{from}"));
+            }
+        };
+        (0..3).for_each(|_| pass(&mut gateway));
+        assert_eq!(counts(&gateway).connections, 18_000);
+        let before = decided(&gateway);
+        pass(&mut gateway);
+        // A few have lost their places to others, of 18,000 packets.
+        assert!(decided(&gateway) - before < 100, "{}", decided(&gateway) - before);
+        assert_eq!(gateway.worker.statistics().features_not_kept.read(), 0);
+        gateway.assert_nothing_lost();
+    }
+}
 
 #[test]
 fn a_connection_that_goes_in_one_zone_ends_what_was_decided_for_both() {

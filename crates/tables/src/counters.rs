@@ -1,14 +1,16 @@
-//! Packets and bytes of one policy or one SA, kept per worker.
+//! Packets and bytes of one policy, SA or flow, kept per worker.
 
 use std::sync::Arc;
 
-use packet::Counter;
+use packet::{Counter, Time};
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Cell {
     packets: Counter,
     bytes: Counter,
+    /// When something was counted last, in nanoseconds, if that is noted.
+    last: Counter,
 }
 
 /// Packets and bytes, one cache line per worker, added up when read. Copies share what they count.
@@ -27,6 +29,19 @@ impl FlowCounters {
         let cell = &self.0[worker];
         cell.packets.add(packets);
         cell.bytes.add(bytes);
+    }
+
+    /// The same, and notes that the last packet came then.
+    #[inline]
+    pub(crate) fn add_at(&self, worker: usize, packets: u64, bytes: u64, last: Time) {
+        self.add(worker, packets, bytes);
+        let noted = &self.0[worker].last;
+        noted.set(last.0.max(noted.read()));
+    }
+
+    /// When the last packet came, as was noted.
+    pub(crate) fn last(&self) -> Time {
+        Time(self.0.iter().map(|cell| cell.last.read()).max().unwrap_or_default())
     }
 
     /// Asks for the memory that [`FlowCounters::add`] will want.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use conntrack::nat::{Pool, PoolSettings, PortBlocks};
 use conntrack::{Connections, Ended};
@@ -30,8 +29,6 @@ pub struct FlowMeter {
     pub counters: FlowCounters,
     /// When it was made.
     pub created: Time,
-    /// When it was used last, in nanoseconds.
-    pub(crate) used: AtomicU64,
 }
 
 /// A flow that logs packets.
@@ -62,13 +59,12 @@ impl FlowLog {
 impl FlowMeter {
     /// Counts packets, the last of which came at `last`.
     pub fn count(&self, worker: usize, packets: u64, bytes: u64, last: Time) {
-        self.counters.add(worker, packets, bytes);
-        self.used.fetch_max(last.0, Ordering::Relaxed);
+        self.counters.add_at(worker, packets, bytes, last);
     }
 
     /// When a packet last matched it; when it was made, if none did.
     pub fn used(&self) -> Time {
-        Time(self.used.load(Ordering::Relaxed))
+        self.counters.last().max(self.created)
     }
 }
 

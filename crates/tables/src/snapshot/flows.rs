@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use conntrack::{Connections, Ended};
 use packet::Time;
@@ -112,8 +111,7 @@ impl Tables {
             let before = old.get(id);
             if before.is_none() {
                 let counters = FlowCounters::new(self.workers);
-                let used = AtomicU64::new(now.0);
-                let meter = FlowMeter { counters, created: now, used };
+                let meter = FlowMeter { counters, created: now };
                 changed.meters.insert(*id, Arc::new(meter));
             }
             if before.is_none_or(|before| !core::ptr::eq(*before, *entry) && before != entry) {
