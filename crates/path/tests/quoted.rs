@@ -124,6 +124,27 @@ fn flows_count_it_once() {
     assert_eq!(tables.flow_meter(related.id).unwrap().counters.read().0, 1);
 }
 
+/// And so do the policies, also if one refuses the error itself: it is for another SA's packets.
+#[test]
+fn policies_count_it_once() {
+    let mut gateway = translating();
+    gateway.change(|tables| {
+        let protect = Action::Protect(template(OUTER.0, "192.168.11.3"));
+        let other = policy(Direction::In, "172.16.0.1/32", "0.0.0.0/0", protect);
+        tables.add_policy(other).unwrap();
+    });
+    gateway.receive(LAN, &udp(HERE, THERE, (5000, 53), 20));
+    let (_, outer) = gateway.sent_one(WAN);
+    let went = open(&peer_inbound(0x1001, false), &outer);
+    let error = unreachable(ROUTER, OUTSIDE, &went);
+    gateway.receive(WAN, &seal(&peer_outbound(0x1002, false), OUTER.1, OUTER.0, &error));
+    assert_eq!((gateway.sent(LAN).len(), gateway.drops()), (1, vec![]));
+    let tables = gateway.publisher.current();
+    let counted = |index| Some(tables.policy_of_index(index)?.counters.read().0);
+    let all: Vec<_> = (0..4096).filter_map(counted).collect();
+    assert_eq!(all, [1, 1, 0]);
+}
+
 /// A VRF whose only policy lets out what is from one network to one host, and does what `actions` say.
 fn bypassing(actions: &str) -> Gateway {
     let mut gateway = gateway(&format!(

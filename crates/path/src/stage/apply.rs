@@ -174,13 +174,17 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
         let count = 1 + others.take_while(|next| !is_run(&next.decision)).count();
         for packet in packets.drain(..count) {
             let Record { facts, decision, ref key } = records[at];
-            tally.add(decision.policies(), 1, facts.total_length().into(), objects);
             let key = match facts.is(Facts::V6) {
                 true => V6::flow(&v6[at]),
                 false => V4::flow(key),
             };
             let inner = Inner::of(packet.bytes());
-            applier.one(packet, &Known { facts, decision, key, inner }, &mut limit, queues);
+            let known = Known { facts, decision, key, inner };
+            // Policies count a packet once, at its last judgement.
+            if !is_judged_again(&known) {
+                tally.add(decision.policies(), 1, facts.total_length().into(), objects);
+            }
+            applier.one(packet, &known, &mut limit, queues);
             at += 1;
         }
         sent = at;
