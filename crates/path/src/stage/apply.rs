@@ -181,7 +181,7 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
             let inner = Inner::of(packet.bytes());
             let known = Known { facts, decision, key, inner };
             // Policies count a packet once, at its last judgement.
-            if !is_judged_again(&known) {
+            if !decision.is_dropped() || !is_judged_again(&known) {
                 tally.add(decision.policies(), 1, facts.total_length().into(), objects);
             }
             applier.one(packet, &known, &mut limit, queues);
