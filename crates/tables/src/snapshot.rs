@@ -10,6 +10,7 @@ mod qdiscs;
 mod routes;
 mod rules;
 mod sas;
+mod shares;
 mod sides;
 mod taps;
 mod vrfs;
@@ -55,6 +56,7 @@ use crate::xfrm_link::XfrmLink;
 
 pub use filters::VrfFeatures;
 pub use rules::Ruled;
+use shares::Shares;
 pub use sides::Boundary;
 
 /// What packets read of so many VRFs stays in the processor's caches.
@@ -115,6 +117,8 @@ pub struct Tables {
     highest_shares: HighestShares,
     /// How many VRFs have routes into others.
     leaking: usize,
+    /// What ports and VRFs add to the features of VRFs.
+    shares: Arc<Shares>,
     /// Whether a port lowers the MSS of TCP connections.
     clamps: bool,
     /// What filters after routing read, while there are rules or routes from VRF to VRF.
@@ -185,6 +189,7 @@ impl Tables {
             flows: Arc::new(Flows::new(secret)),
             highest_shares: HighestShares::default(),
             leaking: 0,
+            shares: Arc::new(Shares::new(secret)),
             clamps: false,
             egress_reads: (PacketFields::NONE, false),
             taps: Arc::default(),
@@ -287,7 +292,10 @@ impl Tables {
 
     /// Every port, by number.
     pub fn ports(&self) -> impl Iterator<Item = &Port> {
-        self.ports.iter().flatten().map(|port| &**port)
+        let all = self.ports.iter().flatten();
+        #[cfg(test)]
+        let all = all.inspect(|_| shares::tests::look_at_a_port());
+        all.map(|port| &**port)
     }
 
     /// The port of this name.

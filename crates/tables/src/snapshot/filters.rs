@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use types::{FilterSlot, MssClamp, PacketFields};
+use types::{FilterSlot, PacketFields};
 use wire::VrfId;
 
 use super::Tables;
@@ -11,8 +11,6 @@ use crate::error::TableError;
 use crate::filter::{CompiledFilter, Filter, FilterPlace, FilterRule, FilterSpec, FilterTarget};
 use crate::limit::{MAX_FILTER_RULES, MAX_FILTERS};
 use crate::log::Change;
-use crate::policy::Scope;
-use crate::port::Port;
 
 impl Tables {
     /// The filter in a place, if it has rules.
@@ -68,7 +66,7 @@ impl Tables {
         if let Some(old) = old {
             self.filter_changed(vrf, &old.spec);
         }
-        self.judge_features(vrf)
+        self.judge_share(spec.place.target)
     }
 
     /// Removes a rule of a filter.
@@ -95,7 +93,7 @@ impl Tables {
         }
         Arc::make_mut(&mut self.filter_rules).remove(rule.slot);
         self.filter_changed(vrf, &rule.spec);
-        self.judge_features(vrf)
+        self.judge_share(place.target)
     }
 
     /// Uses what was compiled of a filter, in this or an earlier snapshot. Returns false if it has
@@ -124,41 +122,23 @@ impl Tables {
         }
     }
 
-    /// Finds out anew what a VRF has beside routes and policies, and what that reads of packets.
+    /// Finds out anew what a VRF has beside routes and policies, and what that reads of packets,
+    /// after what its ports and itself add has changed, or its flows.
     pub(super) fn judge_features(&mut self, vrf: VrfId) -> Result<(), TableError> {
-        let ports = self.ports().filter(|port| port.spec.vrf == vrf);
-        let targets = ports.map(|port| FilterTarget::Port(port.id));
-        let clamps = |port: &Port| port.spec.mss != MssClamp::Off;
-        let links = self.ports().filter(|port| port.spec.vrf == vrf).filter_map(|it| it.spec.if_id);
+        self.existing_vrf(vrf)?;
+        let tally = self.shares.of_vrf(vrf);
         let mut own = VrfFeatures {
-            own_clamps: self.ports().any(|port| port.spec.vrf == vrf && clamps(port)),
+            is_filtered: tally.is_filtered(),
+            has_links: tally.has_links(),
+            own_clamps: tally.clamps(),
+            own_reads: tally.reads(),
             ..VrfFeatures::default()
         };
-        for if_id in links {
-            own.has_links = true;
-            let Some(spd) = self.spd(Scope::Link(if_id)) else { continue };
-            own.note_reads((spd.reads(), spd.reads_upper()));
-        }
-        for target in targets.chain([FilterTarget::Vrf(vrf)]) {
-            for hook in types::FilterHook::ALL {
-                let Some(filter) = self.filter(FilterPlace { target, hook }) else { continue };
-                own.is_filtered = true;
-                own.note_reads(filter.reads());
-            }
-        }
         if self.flows.pipeline.has(vrf) {
             own.has_flows = true;
             own.note_reads((self.flows.pipeline.reads(vrf), true));
         }
-        self.existing_vrf(vrf)?;
         self.put_features(vrf, own);
-        self.judge_egress();
-        let clamps = self.ports().any(clamps);
-        if clamps != core::mem::replace(&mut self.clamps, clamps) {
-            let all: Vec<_> = self.vrfs().map(|vrf| vrf.id).collect();
-            all.into_iter().for_each(|vrf| self.judge_rules(vrf));
-        }
-        self.judge_taps();
         Ok(())
     }
 

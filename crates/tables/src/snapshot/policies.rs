@@ -10,7 +10,7 @@ use wire::VrfId;
 use super::Tables;
 use crate::counters::FlowCounters;
 use crate::error::TableError;
-use crate::filter::CompiledFilter;
+use crate::filter::{CompiledFilter, FilterTarget};
 use crate::log::Change;
 use crate::policy::{Action, DefaultAction, Direction, Policy, PolicySpec, Scope, SelectorKey};
 use crate::spd::{Compiled, Place, Spd};
@@ -231,11 +231,11 @@ impl Tables {
             Scope::Link(if_id) => {
                 let (rules, reads_other_upper) = self.change_spd_of_link(if_id, changes);
                 // What the policies of a link read is kept with its VRF.
-                let vrf = self.vrf_of_scope(spec.scope());
+                let link = self.xfrm_link(if_id).map(|port| port.id);
                 if (rules || reads_other_upper)
-                    && let Some(vrf) = vrf
+                    && let Some(link) = link
                 {
-                    self.judge_features(vrf)?;
+                    self.judge_share(FilterTarget::Port(link))?;
                 }
                 Ok(rules)
             }

@@ -54,7 +54,7 @@ impl Tables {
         next.announce_routes(&port)?;
         next.put(id, Some(port));
         next.port_changed(id, None);
-        next.judge_features(vrf)?;
+        next.judge_share(FilterTarget::Port(id))?;
         next.tunnels_may_lead_elsewhere(vrf)?;
         *self = next;
         Ok(())
@@ -134,13 +134,11 @@ impl Tables {
         self.refresh_next_hops(&old)?;
         self.qdisc_follows(id);
         self.port_changed(id, Some(&old));
-        if has_moved {
-            self.judge_features(old.spec.vrf)?;
-            self.judge_features(self.existing_port(id)?.spec.vrf)?;
-            self.rules_follow_port(id, old.spec.vrf);
+        if has_moved || self.existing_port(id)?.spec.mss != old.spec.mss {
+            self.judge_share(FilterTarget::Port(id))?;
         }
-        if self.existing_port(id)?.spec.mss != old.spec.mss {
-            self.judge_features(self.existing_port(id)?.spec.vrf)?;
+        if has_moved {
+            self.rules_follow_port(id, old.spec.vrf);
         }
         if has_moved || !has_routes_as_before {
             self.tunnels_may_lead_elsewhere(old.spec.vrf)?;
@@ -205,7 +203,7 @@ impl Tables {
         next.port_changed(id, Some(&old));
         next.remove_filters(FilterTarget::Port(id));
         next.remove_taps(|tap| tap.target == FilterTarget::Port(id));
-        next.judge_features(old.spec.vrf)?;
+        next.judge_share(FilterTarget::Port(id))?;
         next.rules_follow_port(id, old.spec.vrf);
         next.tunnels_may_lead_elsewhere(old.spec.vrf)?;
         led_there.into_iter().try_for_each(|vrf| next.tunnels_may_lead_elsewhere(vrf))?;

@@ -204,16 +204,10 @@ impl Tables {
     /// What filters after routing and the policies of links read, if packets may meet those of other
     /// VRFs.
     pub(super) fn reads_at_egress(&self) -> (PacketFields, bool) {
-        let none = (PacketFields::NONE, false);
-        if !self.leaves_elsewhere() {
-            return none;
+        match self.leaves_elsewhere() {
+            true => self.shares.read_at_egress(),
+            false => (PacketFields::NONE, false),
         }
-        let egress = self.filters().filter(|(place, _)| place.hook == types::FilterHook::Egress);
-        let of_links = self.spds_of_links().map(|(_, spd)| (spd.reads(), spd.reads_upper()));
-        egress
-            .map(|(_, filter)| filter.reads())
-            .chain(of_links)
-            .fold(none, |(bits, upper), (more, more_upper)| (bits | more, upper | more_upper))
     }
 
     /// The route of a packet in a VRF that has rules, and the rule that it follows from.

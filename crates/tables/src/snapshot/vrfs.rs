@@ -334,7 +334,7 @@ impl Tables {
         }
         self.parted = self.generation + 1;
         self.changed(Change::Vrf(id));
-        self.judge_egress();
+        self.judge_share(FilterTarget::Vrf(id))?;
         self.rules_follow_vrf(id);
         Ok(())
     }
