@@ -417,7 +417,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn is_a_map_that_chooses_its_keys(steps in proptest::collection::vec(step(), 1..60)) {
-            let mut store = NextHops::new(Cells::new(1));
+            let mut store = NextHops::with_limit(Cells::new(1), 1 << 20);
             let mut naive = BTreeMap::new();
             let mut snapshots = Vec::new();
             let mut most = 0;
@@ -481,7 +481,7 @@ mod tests {
 
     #[test]
     fn a_change_copies_one_page() {
-        let mut store = NextHops::new(Cells::new(1));
+        let mut store = NextHops::with_limit(Cells::new(1), 1 << 20);
         for number in 0..5000 {
             store.add(next_hop(number), || None).unwrap();
         }

@@ -2,6 +2,8 @@
 
 mod filters;
 mod flows;
+#[cfg(test)]
+mod full;
 mod leaks;
 mod next_hops;
 mod policies;

@@ -1,12 +1,14 @@
 //! Tables that are full refuse one more by name, change nothing by that, and go on: what is there can
 //! be replaced, and where one goes another one finds room.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use tables::limit::{MAX_FILTER_RULES, MAX_GROUPS, MAX_RULES, MAX_SUB_PORTS, MAX_TABLES};
 use tables::{
     FieldsSelector, FilterAction, FilterHook, FilterMatch, FilterPlace, FilterSpec, FilterTarget,
-    FilterVerdict, MarkBits, MemberSpec, MssClamp, PortSpec, RejectWith, ReversePath, RouteSpec,
-    Rule, RuleAction, RuleId, RuleSelector, Selector, Side, TableError, TableId, TableRef, Tables,
-    UpperSelector, Vlan, VlanId, VlanTag,
+    FilterVerdict, MAX_NEIGHBOURS, MarkBits, MemberSpec, MssClamp, PortSpec, RejectWith,
+    ReversePath, RouteSpec, Rule, RuleAction, RuleId, RuleSelector, Selector, Side, TableError,
+    TableId, TableRef, Tables, UpperSelector, Vlan, VlanId, VlanTag,
 };
 use wire::{IpPrefix, IpRange, Mac, PortId, VrfId};
 
@@ -183,6 +185,33 @@ fn policy_rules() {
     tables.set_rule(one_more, rule(50_000)).unwrap();
 }
 
+/// Of one port: others have room.
+#[test]
+fn neighbours() {
+    let mut tables = tables();
+    let address = |number: usize| IpAddr::from(Ipv4Addr::from_bits(0x0b00_0000 + number as u32));
+    let mac = Mac([2; 6]);
+    for number in 0..MAX_NEIGHBOURS {
+        tables.set_neighbour(PortId(0), address(number), mac).unwrap();
+    }
+    let (one_more, next_hops) = (address(MAX_NEIGHBOURS), tables.next_hop_count());
+    let generation = tables.generation();
+    let error = tables.set_neighbour(PortId(0), one_more, mac).unwrap_err();
+    assert_eq!(error, TableError::NeighboursFull("port0".into()));
+    let text = error.to_string();
+    assert!(text.contains("port0") && text.contains(&MAX_NEIGHBOURS.to_string()), "{text}");
+    assert_eq!((tables.next_hop_count(), tables.generation()), (next_hops, generation));
+    let known =
+        |tables: &Tables, port| tables.port(PortId(port)).unwrap().neighbours.lookup(one_more);
+    assert_eq!(known(&tables, 0), None);
+    tables.set_neighbour(PortId(1), one_more, mac).unwrap();
+    // Another Ethernet address of one that is there.
+    tables.set_neighbour(PortId(0), address(1), Mac([4; 6])).unwrap();
+    tables.remove_neighbour(PortId(0), address(0)).unwrap();
+    tables.set_neighbour(PortId(0), one_more, mac).unwrap();
+    assert_eq!(known(&tables, 0), Some(mac));
+}
+
 #[test]
 fn multipath_routes() {
     let mut tables = tables();
@@ -198,6 +227,10 @@ fn multipath_routes() {
     let before = count(&tables);
     refused(&mut tables, ("multipath routes", MAX_GROUPS), |tables| set(tables, MAX_GROUPS));
     assert_eq!(count(&tables), before);
+    // Another one in the place of one that is there.
+    let weighted = MemberSpec { weight: 2, ..member(1) };
+    let other = RouteSpec::Multipath([member(0), weighted].into());
+    tables.set_route(VrfId::MAIN, prefix("20.0.1.0/24"), other).unwrap();
     // A route by one next hop is none of them.
     let one = RouteSpec::Connected { port: PortId(0) };
     tables.set_route(VrfId::MAIN, prefix("10.1.0.0/16"), one).unwrap();

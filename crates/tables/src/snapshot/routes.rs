@@ -64,13 +64,16 @@ impl Tables {
                 for member in &**members {
                     self.check_member(prefix, member)?;
                 }
-                self.groups.check_room()?;
             }
             RouteSpec::Blackhole | RouteSpec::Unreachable | RouteSpec::Prohibit => {}
         }
         self.check_static(table, prefix)?;
         self.check_table_room(table, prefix)?;
         let old = self.routing_table(table).and_then(|routes| routes.route_of(prefix)).copied();
+        let makes_room = old.is_some_and(|old| matches!(old.kind, RouteKind::Multipath { .. }));
+        if matches!(spec, RouteSpec::Multipath(_)) && !makes_room {
+            self.groups.check_room()?;
+        }
         // The new next hop first: if it is the old one, its id stays.
         let kind = match spec {
             RouteSpec::Connected { port } => RouteKind::Connected { port },
