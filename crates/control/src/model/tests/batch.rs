@@ -66,6 +66,30 @@ fn a_refused_change_stops_is_left_out_or_undoes_all() {
     }
 }
 
+/// One VRF more than there may be comes behind changes that are fine, and in front of others.
+#[test]
+fn a_batch_that_fills_a_table_is_undone() {
+    let most = tables::limit::MAX_VRFS;
+    let mut control = running(BASE);
+    let vrfs = (1..=most).map(|number| format!("vrf add vrf{number}"));
+    let first = ["route add blackhole 10.0.0.0/8", "addr add 192.0.2.1/24 dev lan"];
+    let first = first.map(str::to_owned).into_iter();
+    let lines: Vec<_> = first.chain(vrfs).chain(["link set lan mtu 1400".to_owned()]).collect();
+    let report = batch(&mut control, OnRefusal::Undo, requests(&lines));
+    assert_eq!((report.done, report.refusals), (0, 1));
+    let refused = &report.refused[0];
+    assert_eq!((refused.at, refused.refusal.code), (lines.len() - 2, RefusalCode::Full));
+    let says = format!("there are {most} VRFs already, and there may not be more");
+    assert_eq!(refused.refusal.message, says);
+    assert!(!show(&mut control, "route show").contains("10.0.0.0/8"));
+    // With one less it fits, and has room for no more.
+    let fits: Vec<_> = lines.iter().filter(|line| **line != "vrf add vrf1").cloned().collect();
+    assert_eq!(batch(&mut control, OnRefusal::Undo, requests(&fits)).refusals, 0);
+    let more = ["vrf add more", "vrf del vrf2", "vrf add more"].map(str::to_owned);
+    let report = batch(&mut control, OnRefusal::Continue, requests(&more));
+    assert_eq!((report.done, report.refusals, report.refused[0].at), (2, 1, 0));
+}
+
 #[test]
 fn a_batch_takes_changes_alone() {
     let inner = Batch { on_refusal: OnRefusal::Stop, requests: Vec::new() };

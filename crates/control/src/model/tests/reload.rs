@@ -1,3 +1,5 @@
+use api::RefusalCode;
+
 use super::*;
 
 fn with(more: &str) -> String {
@@ -313,4 +315,32 @@ fn how_packets_are_decided_changes_at_the_next_start() {
     let control = running(&format!("{ipsec}{BASE}"));
     assert_eq!(control.publisher.current().lookup_engine(), tables::LookupEngine::Linear);
     assert_eq!(control.gateway().ipsec.associativity, 1);
+}
+
+/// A file that is fine by itself, with more addresses of a port than those that commands have added
+/// leave room for.
+#[test]
+fn a_file_that_fills_a_table_changes_nothing() {
+    let mut control = running(BASE);
+    let most = tables::limit::MAX_ADDRESSES;
+    for number in 2..most {
+        let line = format!("addr add 10.{}.{}.1/32 dev wan", number / 256, number % 256);
+        run(&mut control, &line).unwrap();
+    }
+    let text = |addresses: &str| {
+        let more = with("[[route]]\nto = \"10.77.0.0/16\"\nkind = \"blackhole\"\n");
+        more.replace("\"192.168.11.2/24\"", &format!("\"192.168.11.2/24\", {addresses}"))
+    };
+    let state = |control: &Control| {
+        (format!("{:?}", control.desired), control.publisher.current().generation())
+    };
+    let before = state(&control);
+    let more = text("\"192.0.2.1/32\", \"192.0.2.2/32\"");
+    let refused = reload(&mut control, &more).unwrap_err();
+    assert_eq!(refused.code, RefusalCode::Full);
+    let says = format!("there are {most} addresses of a port already");
+    assert!(refused.message.contains(&says), "{refused}");
+    assert_eq!(state(&control), before);
+    reload(&mut control, &text("\"192.0.2.1/32\"")).unwrap();
+    assert!(show(&mut control, "route show").contains("blackhole 10.77.0.0/16"));
 }
