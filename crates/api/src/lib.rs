@@ -68,7 +68,7 @@ pub use key::{Key, KeyTextError};
 pub use link::{LinkCounts, LinkData, LinkInfo, LinkStatistics, LinkView};
 pub use monitor::{MonitorEvent, MonitorObject, MonitorSpec, MonitorView};
 pub use object::{
-    AddressFilter, AddressSpec, AddressView, CounterView, DeviceStatistics, DropView,
+    AddressFilter, AddressId, AddressSpec, AddressView, CounterView, DeviceStatistics, DropView,
     InterfaceState, LinkChange, LinkFilter, LinkName, LinkSpec, NeighbourCounts, NeighbourFilter,
     NeighbourId, NeighbourSpec, NeighbourState, NeighbourView, Origin, PortStatistics, PortView,
     RingView, VrfChange, VrfName, VrfSpec, VrfView, WorkerView,

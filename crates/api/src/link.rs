@@ -51,6 +51,10 @@ pub struct LinkView {
     /// How the MSS of TCP connections through it is lowered: "off", "pmtu", or a number of bytes.
     #[serde(default)]
     pub mss: MssClamp,
+    /// What is switched on that its packets meet. Of a port: on itself or for its VRF as a whole; of
+    /// a VRF: on itself or one of its ports. The words are those of `VrfView::features`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub features: Vec<String>,
 }
 
 /// What a link is.

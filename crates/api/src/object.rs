@@ -33,6 +33,20 @@ pub struct AddressSpec {
     pub address: IpPrefix,
 }
 
+/// Which address of a port is meant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddressId {
+    /// The port.
+    pub port: String,
+    /// The address, and the prefix of its link.
+    pub address: IpPrefix,
+    /// Whether the prefix may have any length, as where `addr delete` names an IPv4 address
+    /// alone.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub any_length: bool,
+}
+
 /// Which addresses are meant. What is absent is not looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -220,6 +234,10 @@ pub struct PortView {
     /// How the MSS of TCP connections through it is lowered: "off", "pmtu", or a number of bytes.
     #[serde(default)]
     pub mss: MssClamp,
+    /// What is switched on that its packets meet: on the port itself, or for its VRF as a whole. The
+    /// words are those of [`VrfView::features`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub features: Vec<String>,
     /// Its own addresses.
     pub addresses: Vec<IpPrefix>,
     /// What it has done, all workers together.

@@ -9,8 +9,8 @@ use crate::filter::{FilterId, FilterList, FilterSpec};
 use crate::firewall::FirewallSpec;
 use crate::flow::{FlowChanges, FlowFilter};
 use crate::object::{
-    AddressFilter, AddressSpec, LinkChange, LinkFilter, LinkName, LinkSpec, NeighbourFilter,
-    NeighbourId, NeighbourSpec, VrfChange, VrfName, VrfSpec,
+    AddressFilter, AddressId, AddressSpec, LinkChange, LinkFilter, LinkName, LinkSpec,
+    NeighbourFilter, NeighbourId, NeighbourSpec, VrfChange, VrfName, VrfSpec,
 };
 use crate::policy::{Defaults, PolicyFilter, PolicyId, PolicyPage, PolicySpec};
 use crate::qdisc::{QdiscFilter, QdiscId, QdiscSpec};
@@ -150,7 +150,7 @@ pub enum Request {
     /// Add an address to a port, where it is not there yet.
     AddressReplace(AddressSpec),
     /// Remove an address from a port.
-    AddressDelete(AddressSpec),
+    AddressDelete(AddressId),
     /// Show addresses.
     AddressList(AddressFilter),
     /// Remove addresses.

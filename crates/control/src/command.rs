@@ -133,7 +133,10 @@ fn without_family(request: &Request) -> String {
 
         R::AddressAdd(spec) => format!("addr add {} dev {}", spec.address, spec.port),
         R::AddressReplace(spec) => format!("addr replace {} dev {}", spec.address, spec.port),
-        R::AddressDelete(spec) => format!("addr delete {} dev {}", spec.address, spec.port),
+        R::AddressDelete(id) if id.any_length => {
+            format!("addr delete {} dev {}", id.address.address(), id.port)
+        }
+        R::AddressDelete(id) => format!("addr delete {} dev {}", id.address, id.port),
         R::AddressList(filter) => addresses("addr list", filter),
         R::AddressFlush(filter) => addresses("addr flush", filter),
 
@@ -554,6 +557,7 @@ mod tests {
             "addr add 192.0.2.1/24 dev lan",
             "addr replace 2001:db8::1/64 dev lan",
             "addr delete 192.0.2.1/24 dev lan",
+            "addr delete 192.0.2.1 dev lan",
             "addr flush dev lan to 192.0.2.0/24",
             "link add link lan name lan.5 mtu 1400 up type vlan protocol 802.1ad id 5",
             "link add name ipsec0 vrf red type xfrm dev wan if_id 0x2a",

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use api::{AddressFilter, AddressSpec, Refusal, Request};
+use api::{AddressFilter, AddressId, AddressSpec, Refusal, Request};
 use types::{IpPrefix, IpRange};
 
 use super::words::{Words, main_unless_said};
@@ -64,9 +64,14 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
     let command = words.command(COMMANDS, Some(Command::List))?;
     words.end_of_command();
     let request = match command {
-        Command::Add => Request::AddressAdd(spec(words)?),
-        Command::Replace => Request::AddressReplace(spec(words)?),
-        Command::Delete => Request::AddressDelete(spec(words)?),
+        Command::Add => Request::AddressAdd(spec(words)?.0),
+        Command::Replace => Request::AddressReplace(spec(words)?.0),
+        Command::Delete => {
+            let (AddressSpec { address, port }, says_length) = spec(words)?;
+            // As iproute2 has it: an IPv6 address alone is that of a prefix of 128 bits.
+            let any_length = !says_length && address.address().is_ipv4();
+            Request::AddressDelete(AddressId { port, address, any_length })
+        }
         Command::List => Request::AddressList(filter(words)?),
         Command::Flush => {
             let is_all = words.peek().is_none();
@@ -96,8 +101,9 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
     Ok(request)
 }
 
-fn spec(words: &mut Words<'_>) -> Result<AddressSpec, Refusal> {
-    let (mut address, mut port) = (None, None);
+/// An address of a port, and whether the length of its prefix is said.
+fn spec(words: &mut Words<'_>) -> Result<(AddressSpec, bool), Refusal> {
+    let (mut address, mut port, mut says_length) = (None, None, false);
     let (mut broadcast, mut scope, mut label) = (None, None, None);
     let known = [
         "ADDRESS/LENGTH",
@@ -139,6 +145,7 @@ fn spec(words: &mut Words<'_>) -> Result<AddressSpec, Refusal> {
                 if address.is_some() || LATER.contains(&word) {
                     return Err(words.refuse(&known, LATER));
                 }
+                says_length = words.peek().is_some_and(|word| word.contains('/'));
                 address = Some(words.prefix("address")?);
             }
         }
@@ -162,7 +169,7 @@ fn spec(words: &mut Words<'_>) -> Result<AddressSpec, Refusal> {
             .unsupported(format!("label: an address of {port} has no name of its own"))
             .with_hint("leave label out"));
     }
-    Ok(AddressSpec { address, port })
+    Ok((AddressSpec { address, port }, says_length))
 }
 
 /// How far an address is known, by iproute2's name.

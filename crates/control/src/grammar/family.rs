@@ -37,9 +37,8 @@ pub(super) fn restrict(
         R::RouteGet(query) => one(query.destination)?,
         R::NeighbourAdd(spec) | R::NeighbourReplace(spec) => one(spec.address)?,
         R::NeighbourDelete(id) | R::NeighbourGet(id) => one(id.address)?,
-        R::AddressAdd(spec) | R::AddressReplace(spec) | R::AddressDelete(spec) => {
-            one(spec.address.address())?;
-        }
+        R::AddressAdd(spec) | R::AddressReplace(spec) => one(spec.address.address())?,
+        R::AddressDelete(id) => one(id.address.address())?,
         R::StateList(list) => list.filter.family = Some(family),
         R::StateFlush(flush) => flush.filter.family = Some(family),
         R::StateAdd(spec) | R::StateUpdate(spec) => one(spec.destination)?,

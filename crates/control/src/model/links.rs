@@ -99,6 +99,7 @@ fn port_link(port: &PortView, tables: &HashMap<&str, u32>) -> LinkView {
         tunnel_end: port.tunnel_end,
         rpf: port.rpf,
         mss: port.mss,
+        features: port.features.clone(),
     }
 }
 
@@ -126,6 +127,7 @@ fn vrf_link(vrf: &VrfView, stats64: LinkStatistics) -> LinkView {
         tunnel_end: None,
         rpf: ReversePath::Off,
         mss: MssClamp::Off,
+        features: vrf.features.clone(),
     }
 }
 

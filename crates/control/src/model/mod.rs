@@ -688,7 +688,10 @@ impl Draft<'_> {
             }
             R::AddressAdd(spec) => self.add_address(&spec, false)?,
             R::AddressReplace(spec) => self.add_address(&spec, true)?,
-            R::AddressDelete(spec) => self.delete_address(&spec)?,
+            R::AddressDelete(id) => {
+                let warning = self.delete_address(&id)?;
+                return Ok(warning.map_or(Reply::Done, Reply::Warned));
+            }
             R::AddressFlush(filter) => return Ok(Reply::Count(self.flush_addresses(&filter)?)),
             R::LinkAdd(spec) => self.add_link(&spec)?,
             R::LinkDelete(link) => self.delete_link(&link)?,

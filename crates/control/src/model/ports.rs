@@ -3,18 +3,19 @@
 use std::collections::BTreeSet;
 
 use api::{
-    AddressFilter, AddressSpec, AddressView, Family, LinkChange, LinkFilter, NeighbourFilter,
-    NeighbourId, NeighbourSpec, NeighbourState, NeighbourView, Origin, PortStatistics, PortView,
-    Refusal, RefusalCode,
+    AddressFilter, AddressId, AddressSpec, AddressView, Family, LinkChange, LinkFilter,
+    NeighbourFilter, NeighbourId, NeighbourSpec, NeighbourState, NeighbourView, Origin,
+    PortStatistics, PortView, Refusal, RefusalCode,
 };
 use packet::Time;
-use tables::Tables;
-use types::{IpPrefix, LinkKind, PortId, Side};
+use tables::{FilterPlace, FilterTarget, Tables, VrfFeatures};
+use types::{FilterHook, IpPrefix, LinkKind, MssClamp, PortId, Side};
 
 use super::Draft;
 use super::desired::{Desired, DesiredPort};
 use super::neighbours::How;
 use super::refuse::refusal;
+use super::vrfs::named_features;
 use crate::settings::{GatewaySettings, needs_large_buffers};
 
 impl Draft<'_> {
@@ -85,23 +86,31 @@ impl Draft<'_> {
         self.change_port(&spec.port, port)
     }
 
-    pub(super) fn delete_address(&mut self, spec: &AddressSpec) -> Result<(), Refusal> {
-        let mut port = self.desired.port(&spec.port)?.clone();
-        let wanted = |own: IpPrefix| {
-            own == spec.address || spec.address.is_host() && own.address() == spec.address.address()
+    /// Deletes an address of a port. Returns a warning if it had another length than was said.
+    pub(super) fn delete_address(&mut self, id: &AddressId) -> Result<Option<String>, Refusal> {
+        let mut port = self.desired.port(&id.port)?.clone();
+        let is_meant = |own: IpPrefix| own.address() == id.address.address();
+        // A port has an address once.
+        let at = port.addresses.iter().position(|(own, _)| is_meant(*own));
+        let own = at.map(|at| port.addresses[at].0);
+        let (at, own) = match at.zip(own) {
+            Some((at, own)) if own == id.address || id.any_length => (at, own),
+            other => {
+                let message = format!("port {} has no address {}", id.port, id.address);
+                let refusal = Refusal::new(RefusalCode::NotFound, message);
+                return Err(match other {
+                    Some((_, own)) => refusal.with_hint(format!("it has {own}")),
+                    None => refusal,
+                });
+            }
         };
-        let (gone, left): (Vec<_>, _) = port.addresses.iter().partition(|(own, _)| wanted(*own));
-        port.addresses = left;
-        for (own, _) in &gone {
-            self.note(|journal| journal.delete_address(*own, &spec.port));
-        }
-        if gone.is_empty() {
-            return Err(Refusal::new(
-                RefusalCode::NotFound,
-                format!("port {} has no address {}", spec.port, spec.address),
-            ));
-        }
-        self.change_port(&spec.port, port)
+        port.addresses.remove(at);
+        self.note(|journal| journal.delete_address(own, &id.port));
+        self.change_port(&id.port, port)?;
+        let address = own.address();
+        Ok((own != id.address).then(|| {
+            format!("{address} without a prefix length: {own} is deleted; say {own} another time")
+        }))
     }
 
     pub(super) fn flush_addresses(&mut self, filter: &AddressFilter) -> Result<u64, Refusal> {
@@ -347,6 +356,7 @@ pub(super) fn views(
         },
         rpf: port.reverse_path,
         mss: port.mss,
+        features: tables.port(port.id).map_or_else(Vec::new, |port| features(tables, port)),
         // The tables add a link-local address of their own.
         addresses: tables.port(port.id).map_or_else(Vec::new, |port| port.spec.addresses.clone()),
         statistics: vlan_statistics(tables, port.id),
@@ -358,6 +368,31 @@ pub(super) fn views(
     let mut views: Vec<_> = wanted.map(view).collect();
     views.sort_by_key(|view| view.id);
     views
+}
+
+/// What packets of a port meet beside routes and policies: what the port has itself, and what its VRF
+/// has as a whole. What other ports of the VRF have, these say.
+fn features(tables: &Tables, port: &tables::Port) -> Vec<String> {
+    let (of_port, of_vrf) = (FilterTarget::Port(port.id), FilterTarget::Vrf(port.spec.vrf));
+    let is_here = |target: FilterTarget| [of_port, of_vrf].contains(&target);
+    let is_filtered = [of_port, of_vrf].into_iter().any(|target| {
+        FilterHook::ALL
+            .into_iter()
+            .any(|hook| tables.filter(FilterPlace { target, hook }).is_some())
+    });
+    let of_its_vrf = |has: fn(&VrfFeatures) -> bool| {
+        tables.vrf(port.spec.vrf).is_some_and(|vrf| has(&vrf.features))
+    };
+    named_features([
+        is_filtered,
+        of_its_vrf(|vrf| vrf.has_flows),
+        port.spec.if_id.is_some(),
+        of_its_vrf(|vrf| vrf.is_ruled),
+        of_its_vrf(|vrf| vrf.is_leaking),
+        port.spec.mss != MssClamp::Off,
+        port.is_queued,
+        tables.taps().any(|tap| is_here(tap.spec.target)),
+    ])
 }
 
 /// What a VLAN has done. That of other ports is not known here.

@@ -472,8 +472,8 @@ fn is_of_file(tables: &Tables, desired: &Desired, request: &Request) -> bool {
         Request::RuleDelete(spec) => desired.rules.find(spec).map(|rule| rule.origin),
         Request::NeighbourReplace(spec) => origin_of_neighbour(desired, &spec.port, spec.address),
         Request::NeighbourDelete(id) => origin_of_neighbour(desired, &id.port, id.address),
-        Request::AddressDelete(spec) => desired.ports.get(&spec.port).and_then(|port| {
-            let own = port.addresses.iter().find(|(own, _)| *own == spec.address);
+        Request::AddressDelete(id) => desired.ports.get(&id.port).and_then(|port| {
+            let own = port.addresses.iter().find(|(own, _)| *own == id.address);
             own.map(|(_, origin)| *origin)
         }),
         Request::QdiscReplace(spec) | Request::QdiscChange(spec) => {

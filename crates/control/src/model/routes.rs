@@ -346,7 +346,16 @@ pub(super) fn of_filter(
 ) -> Result<BTreeSet<TableRef>, Refusal> {
     if filter.vrf.is_some() || filter.table.is_some() {
         let vrf = filter.vrf.as_deref().unwrap_or(api::MAIN_VRF);
-        return Ok(BTreeSet::from([desired.table(tables, vrf, filter.table)?]));
+        let table = desired.table(tables, vrf, filter.table)?;
+        // As with Linux, which says it of a table that never had a route.
+        if let TableRef::Number(number) = table
+            && places(desired, table).is_empty()
+        {
+            let message = format!("there is no routing table {number}");
+            return Err(Refusal::new(RefusalCode::NotFound, message)
+                .with_hint("a table without a VRF is there while it has routes"));
+        }
+        return Ok(BTreeSet::from([table]));
     }
     let vrfs = desired.vrfs.values().map(|vrf| TableRef::Vrf(vrf.id));
     let loose = loose_places(desired).into_iter().filter(|_| filter.all).map(|(table, _)| table);

@@ -342,17 +342,23 @@ fn features(tables: &Tables, vrf: &tables::Vrf) -> Vec<String> {
         tables::FilterTarget::Port(port) => is_of_vrf(port),
     });
     let on = &vrf.features;
-    let all = [
-        (on.is_filtered, "filter"),
-        (on.has_flows, "flow"),
-        (on.has_links, "xfrm"),
-        (on.is_ruled, "rule"),
-        (on.is_leaking, "leak"),
-        (on.is_clamped, "mss"),
-        (is_queued, "qdisc"),
-        (is_tapped, "tap"),
-    ];
-    all.into_iter().filter(|(is_on, _)| *is_on).map(|(_, name)| name.to_owned()).collect()
+    named_features([
+        on.is_filtered,
+        on.has_flows,
+        on.has_links,
+        on.is_ruled,
+        on.is_leaking,
+        on.is_clamped,
+        is_queued,
+        is_tapped,
+    ])
+}
+
+/// The names of features that are on.
+pub(super) fn named_features(on: [bool; 8]) -> Vec<String> {
+    let names = ["filter", "flow", "xfrm", "rule", "leak", "mss", "qdisc", "tap"];
+    let named = names.into_iter().zip(on);
+    named.filter(|(_, is_on)| *is_on).map(|(name, _)| name.to_owned()).collect()
 }
 
 fn view(

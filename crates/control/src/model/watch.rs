@@ -353,7 +353,9 @@ fn link(tables: &Tables, desired: &Desired, name: &str) -> Option<LinkView> {
     let of = ports.first().map_or(name, |port| &port.vrf);
     let vrfs: Vec<VrfView> = vrfs::uncounted(tables, desired, of).into_iter().collect();
     let filter = LinkFilter { port: Some(name.to_owned()), ..LinkFilter::default() };
-    links(&ports, &vrfs, &filter, &VrfCounts::default()).ok()?.into_iter().next()
+    let link = links(&ports, &vrfs, &filter, &VrfCounts::default()).ok()?.into_iter().next()?;
+    // Filters and the like come and go without a change of the link.
+    Some(LinkView { features: Vec::new(), ..link })
 }
 
 impl ObjectChange {

@@ -255,7 +255,7 @@ fn addresses(
         let infos: serde_json::Result<Vec<_>> = own.into_iter().map(address).collect();
         if let Some(object) = object.as_object_mut() {
             // What `ip addr` does not have; `link show` does.
-            for name in ["linkinfo", "stats64", "side", "tunnel_end", "rpf", "mss"] {
+            for name in ["linkinfo", "stats64", "side", "tunnel_end", "rpf", "mss", "features"] {
                 object.remove(name);
             }
             object.insert("addr_info".to_owned(), Value::Array(infos?));

@@ -19,6 +19,9 @@ pub(super) fn link(text: &mut String, view: &LinkView, options: Options) {
     if view.mss != MssClamp::Off {
         let _ = writeln!(text, "    mss {}", view.mss);
     }
+    if !view.features.is_empty() {
+        let _ = writeln!(text, "    with {}", view.features.join(" "));
+    }
     if let Some(if_id) = view.linkinfo.info_data.as_ref().and_then(|data| data.if_id.as_ref()) {
         let _ = writeln!(text, "    xfrm if_id {if_id}");
     }

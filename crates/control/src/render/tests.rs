@@ -233,6 +233,7 @@ fn the_rest_looks_as_in_iproute2() {
         tunnel_end: None,
         rpf: ReversePath::default(),
         mss: MssClamp::default(),
+        features: Vec::new(),
     };
     let links = [link("v0"), link("v1")];
     let views = Reply::Addresses(vec![address("10.9.0.1/24"), address("fe80::1/64")]);

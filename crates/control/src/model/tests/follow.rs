@@ -99,8 +99,11 @@ fn listed(control: &mut Control) -> BTreeMap<String, MonitorView> {
 /// A view without what changes by itself.
 fn as_told(mut view: MonitorView) -> MonitorView {
     match &mut view {
-        // Which side a port is on, and who may send by it, follows from tunnels and routes.
-        MonitorView::Link(it) => (it.side, it.tunnel_end) = Default::default(),
+        // Which side a port is on, and who may send by it, follows from tunnels and routes; what its
+        // packets meet, from filters, rules and the like.
+        MonitorView::Link(it) => {
+            (it.side, it.tunnel_end, it.features) = Default::default();
+        }
         MonitorView::Policy(it) => it.position = 0,
         MonitorView::State(it) => it.age_seconds = None,
         _ => {}

@@ -315,6 +315,76 @@ fn next_hops_of_every_kind() {
     assert_eq!(show(&mut control, "route show 10.0.0.0/8"), "");
 }
 
+/// An IPv4 address alone has any length, and an IPv6 one 128 bits, as with Linux.
+#[test]
+fn an_address_is_deleted_with_its_length_or_without() {
+    let mut control = running(BASE);
+    for (line, hint) in [
+        ("addr del 192.168.13.1/32 dev lan", Some("it has 192.168.13.1/24")),
+        ("addr del 192.168.13.1/16 dev lan", Some("it has 192.168.13.1/24")),
+        ("addr del 2001:db8:13::1 dev lan", Some("it has 2001:db8:13::1/64")),
+        ("addr del 192.168.13.77 dev lan", None),
+        ("addr del 192.168.13.1 dev wan", None),
+    ] {
+        let refused = run(&mut control, line).unwrap_err();
+        assert_eq!(refused.code, RefusalCode::NotFound, "{line}");
+        assert!(refused.message.contains(" has no address "), "{line}: {refused}");
+        assert_eq!(refused.hint.as_deref(), hint, "{line}");
+    }
+    let done = run(&mut control, "addr del 192.168.13.1 dev lan").unwrap();
+    assert!(matches!(&done, Reply::Warned(why) if why.contains("192.168.13.1/24 is deleted")));
+    assert!(!show(&mut control, "addr show dev lan").contains("192.168.13.1"));
+    run(&mut control, "addr add 192.0.2.9/32 dev lan").unwrap();
+    assert_eq!(run(&mut control, "addr del 192.0.2.9 dev lan"), Ok(Reply::Done));
+    run(&mut control, "addr del 2001:db8:13::1/64 dev lan").unwrap();
+}
+
+#[test]
+fn a_table_that_is_not_there_is_neither_shown_nor_flushed() {
+    let mut control = running(BASE);
+    for line in ["route flush table 77", "route flush dev wan table 77", "route show table 77"] {
+        let refused = run(&mut control, line).unwrap_err();
+        assert_eq!(refused.code, RefusalCode::NotFound, "{line}");
+        assert_eq!(refused.message, "there is no routing table 77", "{line}");
+    }
+    run(&mut control, "route add blackhole 10.0.0.0/8 table 77").unwrap();
+    assert!(show(&mut control, "route show table 77").contains("blackhole 10.0.0.0/8"));
+    assert_eq!(run(&mut control, "route flush 10.1.0.0/16 table 77"), Ok(Reply::Count(0)));
+    assert_eq!(run(&mut control, "route flush table 77"), Ok(Reply::Count(1)));
+    run(&mut control, "route flush table 77").unwrap_err();
+    run(&mut control, "vrf add red table 77").unwrap();
+    assert_eq!(run(&mut control, "route flush table 77"), Ok(Reply::Count(0)));
+    run(&mut control, "route flush table all").unwrap();
+}
+
+#[test]
+fn a_link_says_what_its_packets_meet() {
+    let mut control = running(BASE);
+    let with = |control: &mut Control, name: &str| {
+        let shown = show(control, &format!("link show {name}"));
+        let line = shown.lines().find_map(|line| line.strip_prefix("    with "));
+        line.map(str::to_owned)
+    };
+    assert_eq!(with(&mut control, "lan"), None);
+    run(&mut control, "filter add dev lan ingress action drop").unwrap();
+    run(&mut control, "qdisc add dev wan root pfifo").unwrap();
+    run(&mut control, "link set wan mss pmtu").unwrap();
+    assert_eq!(with(&mut control, "lan").as_deref(), Some("filter"));
+    assert_eq!(with(&mut control, "wan").as_deref(), Some("mss qdisc"));
+    // What the VRF has as a whole, and not what its other ports have.
+    run(&mut control, "rule add to 10.0.0.0/8 prohibit").unwrap();
+    run(&mut control, "vrf add red table 7").unwrap();
+    run(&mut control, "filter add dev red egress action drop").unwrap();
+    run(&mut control, "link set lan master red").unwrap();
+    assert_eq!(with(&mut control, "wan").as_deref(), Some("rule mss qdisc"));
+    assert_eq!(with(&mut control, "lan").as_deref(), Some("filter rule"));
+    assert!(with(&mut control, "red").unwrap().starts_with("filter rule"));
+    run(&mut control, "filter del dev lan ingress").unwrap();
+    assert_eq!(with(&mut control, "lan").as_deref(), Some("filter rule"));
+    run(&mut control, "filter del dev red egress").unwrap();
+    assert_eq!(with(&mut control, "lan").as_deref(), Some("rule"));
+}
+
 #[test]
 fn flushes_take_what_they_name() {
     let mut control = running(BASE);
