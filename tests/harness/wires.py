@@ -141,14 +141,14 @@ class Ends:
 class Wires(Ends):
     """A gateway between two wires, as a context manager."""
 
-    def __init__(self, topology, directory, flows=HEAD + OUT, extra="", workers=1):
+    def __init__(self, topology, directory, flows=HEAD + OUT, extra="", workers=1, vrf=""):
         gw = self._attach(topology, "gw")
         ports, neighbours = [], []
         for side in FAR:
             gw.silence(side)
-            ports.append(Port(side, OWN[side], kind="af-packet", interface=side))
+            ports.append(Port(side, OWN[side], kind="af-packet", interface=side, vrf=vrf))
             neighbours += [Neighbour(side, address, FAR[side]) for address in HOSTS[side]]
-        config = Config(ports=ports, neighbours=neighbours, workers=workers)
+        config = Config(ports=ports, neighbours=neighbours, workers=workers, vrfs=[vrf] if vrf else [])
         self.gateway = Gateway(gw, config, directory)
         self.gateway.write(f"{config.render(self.gateway.socket)}\n{extra}")
         self._flows = flows
