@@ -3,7 +3,7 @@
 
 OLDEST_RUST=1.90
 BUILD_PACKAGES="gcc libc6-dev"
-TEST_PACKAGES="python3 python3-pytest python3-pytest-xdist python3-scapy python3-cryptography tshark tcpdump iperf3 iputils-ping traceroute iproute2 kmod procps util-linux openvswitch-switch vsftpd lftp curl chromium apache2-utils tftpd-hpa tftp-hpa nftables conntrack m4 ncat net-tools ethtool zsh fish python3-pexpect python3-pyte systemd man-db"
+TEST_PACKAGES="python3 python3-pytest python3-pytest-xdist python3-scapy python3-cryptography tshark tcpdump iperf3 iputils-ping traceroute iproute2 kmod procps util-linux openvswitch-switch vsftpd python3-pyftpdlib lftp curl chromium apache2-utils tftpd-hpa tftp-hpa nftables conntrack m4 ncat net-tools ethtool zsh fish python3-pexpect python3-pyte systemd man-db"
 COUNT_PACKAGES="python3 valgrind"
 DEMO_PACKAGES="iproute2 iputils-ping iperf3 tcpdump"
 

@@ -25,6 +25,8 @@ def unpack(directory):
             name = member.name.rsplit("/", 1)[-1]
             if member.isfile() and "/tests/" in member.name and name in wanted:
                 (directory / name).write_bytes(opened.extractfile(member).read())
+    # The servers' program finds it beside itself.
+    (directory / "tftpy.py").symlink_to(HERE / "tftpy.py")
     return None
 
 
@@ -37,8 +39,6 @@ def cases(directory):
 
 def run(sources, directory, text, timeout=400):
     """Runs a case: `("passed" | "failed" | "left out", what it said)`."""
-    if re.search("ftp", text, re.IGNORECASE):
-        return "left out", "servers of FTP and TFTP"
     directory.mkdir()
     # What OVS defines and hitpath's prelude defines otherwise: the latter counts.
     prelude = (HERE / "prelude.m4").read_text()
