@@ -3,7 +3,6 @@ is then, and every connection with its state, marks and timeout."""
 
 import contextlib
 import pprint
-import re
 
 import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP, fragment
@@ -23,7 +22,7 @@ from scapy.layers.sctp import (
 )
 from scapy.packet import Raw
 
-from harness import captures
+from harness import beside, captures
 from harness.gateway import ROOT
 from harness.needs import need
 from harness.netfilter import Netfilter, need_netfilter, read
@@ -48,15 +47,7 @@ class Both:
 
     def send(self, side, packet):
         """What comes of a packet at each of them: octets of what came out at the other side."""
-        return [self._of(one, side, packet) for one in (self.kernel, self.hitpath)]
-
-    @staticmethod
-    def _of(one, side, packet):
-        if isinstance(packet, bytes):
-            packet = one.frame(side, packet)
-        seen = one.frames(side, *packet if isinstance(packet, list) else [packet])
-        came = seen.right if side == "left" else seen.left
-        return [frame[14:] for frame in came]
+        return [beside.passed(one, side, packet) for one in (self.kernel, self.hitpath)]
 
     def entries(self):
         """The connections of each, `read`."""
@@ -77,10 +68,8 @@ class Both:
         """What differs in what becomes of a packet: the step, what Linux does, what hitpath does."""
         kernel, hitpath = self.send(side, packet)
         self.passed += bool(kernel)
-        if kernel == hitpath:
-            return []
-        words = [f"{len(came)} passed" if came else "dropped" for came in (kernel, hitpath)]
-        return [(step, *(words if words[0] != words[1] else ("other octets", "other octets")))]
+        words = beside.difference(kernel, hitpath)
+        return [(step, *words)] if words else []
 
     def states(self, step):
         """What differs in the connections: the step, what Linux has, what hitpath has."""
@@ -368,10 +357,7 @@ EXPECTED = {name: said for of in REASONS.values() for name, said in of.items()}
 
 
 def test_every_difference_is_written_down():
-    text = (ROOT / "docs" / "conntrack.md").read_text()
-    section = text.split("## Differences from Linux\n", 1)[1].split("\n## ", 1)[0]
-    rows = re.findall(r"^\| (.+?) \| .+ \| .+ \|$", section, re.MULTILINE)
-    assert rows[2:] == list(REASONS)
+    assert beside.written_down(ROOT / "docs" / "conntrack.md", "Differences from Linux") == list(REASONS)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -11,6 +11,7 @@ import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.packet import Raw
 
+from harness.beside import difference, passed, written_down
 from harness.gateway import ROOT
 from harness.netns import Topology
 from harness.openvswitch import Switched, need_openvswitch
@@ -80,18 +81,11 @@ class Beside:
         said, self.flows, self.passed = [], flows, 0
         self.begin()
         for step, (side, packet) in enumerate(script):
-            came = [self.of(one, side, packet) for one in (self.theirs, self.ours)]
+            came = [passed(one, side, packet) for one in (self.theirs, self.ours)]
             self.passed += bool(came[0])
-            if came[0] != came[1]:
-                words = [f"{len(frames)} passed" if frames else "dropped" for frames in came]
-                said.append((step, *(words if words[0] != words[1] else ["other octets"] * 2)))
+            if words := difference(*came):
+                said.append((step, *words))
         return said + [("flow", *words) for words in self.counts()] + [("connection", *words) for words in self.made()]
-
-    @staticmethod
-    def of(one, side, packet):
-        """What comes out at the other side."""
-        seen = one.frames(side, *packet if isinstance(packet, list) else [packet])
-        return [frame[14:] for frame in (seen.right if side == "left" else seen.left)]
 
     def counts(self):
         """The flows that have not had as many packets, and how many theirs and ours have had."""
@@ -251,10 +245,7 @@ EXPECTED = {name: said for of in REASONS.values() for name, said in of.items()}
 
 
 def test_every_difference_is_written_down():
-    text = (ROOT / "docs" / "conntrack.md").read_text()
-    section = text.split("## Differences from Open vSwitch\n", 1)[1].split("\n## ", 1)[0]
-    rows = re.findall(r"^\| (.+?) \| .+ \| .+ \|$", section, re.MULTILINE)
-    assert rows[2:] == list(REASONS)
+    assert written_down(ROOT / "docs" / "conntrack.md", "Differences from Open vSwitch") == list(REASONS)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
