@@ -74,7 +74,7 @@ ONLY_IP = {
 
 # The member, and why only hitpath has it.
 ONLY_OURS = {
-    "link": {"side": OWN, "rpf": OWN, "mss": OWN},
+    "link": {"side": OWN, "rpf": OWN, "mss": OWN, "features": OWN},
     "address": {},
     "address info": {"vrf": OWN, "origin": OWN},
     "route": {
