@@ -319,6 +319,15 @@ impl Field {
         }
     }
 
+    /// 0 if it is a source port, 1 if a destination port.
+    pub(crate) const fn port_side(self) -> Option<usize> {
+        match self {
+            Self::TcpSrc | Self::UdpSrc | Self::SctpSrc => Some(0),
+            Self::TcpDst | Self::UdpDst | Self::SctpDst => Some(1),
+            _ => None,
+        }
+    }
+
     /// Whether the value names no port.
     pub(crate) fn is_no_port(self, value: u128) -> bool {
         matches!(self, Self::InPort | Self::Oif) && value == u128::from(NO_PORT)

@@ -1,26 +1,40 @@
 //! A table, and how the best flow that a packet matches is found.
 //!
-//! Flows that match the same bits of the same fields are together in a [`Group`], a hash table over
+//! Flows that look at the same bits of the same fields are together in a [`Group`], a hash table over
 //! these bits: a lookup is one probe for each group (tuple space search, as in Open vSwitch's
 //! classifier; Srinivasan, Suri and Varghese, SIGCOMM 1999). Groups are in the order of their
 //! highest priority, so that it ends as soon as no other group can have a better flow.
 //!
-//! The decision trees of `classifier` would look at fewer flows where there are many masks. But
-//! they know addresses, ports and protocol alone, while flows tell each other apart by ct_state,
-//! registers and ports of the gateway; and they are compiled as a whole, while flows come and go
-//! one by one.
+//! An access list of a thousand rules has hundreds of masks. Two things keep the probes few:
+//!
+//! - [`Shape`]: masks are cut, so that flows with masks that are nearly the same share a group, and what
+//!   was cut off is compared (as in TupleMerge; Daly and others, INFOCOM 2018).
+//! - [`Ends`]: of each address it is known which groups can have a flow for it, and a packet passes over
+//!   the groups that either of its addresses rules out.
+//!
+//! The decision trees of `classifier` look at fewer flows still. But they know addresses, ports and
+//! protocol alone, while flows tell each other apart by ct_state, registers and ports of the gateway;
+//! and they are compiled as a whole, while flows come and go one by one.
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+mod ends;
+mod group;
+mod seen;
+mod shape;
+mod slot;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
 use types::{PacketFields, PortId};
 
 use crate::action::Action;
-use crate::fields::{Fields, WORDS, word};
+use crate::fields::{Fields, word};
 use crate::flow::{Entry, Flow};
 use crate::matches::{EndReads, Match};
+use ends::Ends;
+use group::Group;
+use shape::Shape;
+use slot::Slot;
 
 /// The most groups of a table, and so the most probes of a lookup.
 pub(crate) const MOST_MASKS: usize = 4_096;
@@ -30,6 +44,8 @@ pub(crate) const MOST_MASKS: usize = 4_096;
 pub(crate) struct Table {
     /// The highest priority first.
     groups: Vec<Arc<Group>>,
+    /// Which groups can have a flow for a packet, if there are many.
+    ends: Option<Ends>,
     len: usize,
     /// How many flows have actions that read TCP flags, DSCP, TTL.
     reading: [usize; 3],
@@ -53,27 +69,8 @@ pub(crate) struct Table {
 const KINDS: [PacketFields; 3] =
     [PacketFields::TCP_FLAGS, PacketFields::DSCP, PacketFields::HOP_LIMIT];
 
-/// Flows with the same mask.
-#[derive(Clone)]
-struct Group {
-    /// The words that count, and which of their bits.
-    mask: Vec<(u8, u32)>,
-    highest: u16,
-    reads: PacketFields,
-    /// What is or was read of packets' ends.
-    ends: EndReads,
-    /// By the words that count. Flows of one key are in order; ranges tell them apart, or nothing.
-    flows: HashMap<Box<[u32]>, Vec<Arc<Entry>>, BuildHasherDefault<Fold>>,
-    /// How many flows have each priority.
-    priorities: BTreeMap<u16, usize>,
-    /// How many flows there are.
-    len: usize,
-    /// All of them by rank, if they are few: faster to compare than to look up.
-    few: ArrayVec<Arc<Entry>, FEW>,
-}
-
-/// As many flows of one mask are compared one after the other.
-const FEW: usize = 4;
+/// With at most so many groups, all are looked at.
+const FEW_GROUPS: usize = 8;
 
 impl Table {
     /// How many flows there are.
@@ -88,7 +85,7 @@ impl Table {
 
     /// The optional fields that flows read.
     pub(crate) fn reads(&self) -> PacketFields {
-        let matched = self.groups.iter().map(|group| group.reads);
+        let matched = self.groups.iter().map(|group| group.shape.reads);
         let read = KINDS.into_iter().zip(self.reading);
         let read = read.filter(|(_, count)| *count > 0).map(|(kind, _)| kind);
         matched.chain(read).fold(PacketFields::NONE, |all, reads| all | reads)
@@ -172,49 +169,42 @@ impl Table {
         &'a self,
         other: Option<&'a Self>,
     ) -> impl Iterator<Item = &'a Arc<Entry>> {
-        let groups = other.map_or(&[][..], |other| &other.groups);
-        let of_mask: HashMap<_, _> = groups.iter().map(|group| (&group.mask, group)).collect();
-        let groups =
-            self.groups.iter().map(move |group| (group, of_mask.get(&group.mask).copied()));
-        let differing =
-            groups.filter(|(group, other)| other.is_none_or(|other| !Arc::ptr_eq(group, other)));
+        let differing = self.groups.iter().filter_map(move |group| {
+            let other = other.and_then(|other| other.group(&group.shape));
+            let is_same = other.is_some_and(|other| Arc::ptr_eq(group, other));
+            (!is_same).then_some((group, other))
+        });
         differing.flat_map(|(group, other)| {
-            group.flows.iter().flat_map(move |(key, flows)| {
-                let others = other.and_then(|other| other.flows.get(key));
-                let others = others.map_or(&[][..], |others| others);
-                flows.iter().filter(|flow| !others.iter().any(|other| Arc::ptr_eq(flow, other)))
+            let other = other.map(|other| &**other);
+            group.uncopied(other).filter(move |entry| {
+                let flow = &entry.flow;
+                let same = other.and_then(|other| other.find(&flow.matches, flow.priority));
+                same.is_none_or(|same| !Arc::ptr_eq(entry, same))
             })
         })
     }
 
     /// All flows, in no order.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
-        self.groups.iter().flat_map(|group| group.flows.values().flatten())
+        self.groups.iter().flat_map(|group| group.entries())
     }
 
     /// The best flow that a packet matches. The optional fields that decide about it are added to
-    /// `reads`.
+    /// `reads`: packets that differ in others have the same addresses, and so look at the same groups.
     pub(crate) fn lookup(&self, fields: &Fields, reads: &mut PacketFields) -> Option<&Entry> {
-        let mut best: Option<&Entry> = None;
-        for group in &self.groups {
-            if best.is_some_and(|best| best.flow.priority > group.highest) {
-                break;
-            }
-            *reads = *reads | group.reads;
-            let Some(found) = group.lookup(fields) else { continue };
-            if best.is_none_or(|best| found.rank() < best.rank()) {
-                best = Some(found);
-            }
+        match &self.ends {
+            None => best(self.groups.iter(), fields, reads),
+            Some(ends) => best(ends.groups(fields).map(|at| &self.groups[at]), fields, reads),
         }
-        best
     }
 
     /// The flow with this match and priority.
     pub(crate) fn find(&self, matches: &Match, priority: u16) -> Option<&Arc<Entry>> {
-        let mask = sparse(matches);
-        let group = self.groups.iter().find(|group| group.mask == mask)?;
-        let same = group.flows.get(&*key(&mask, &matches.value))?;
-        same.iter().find(|old| old.flow.priority == priority && old.flow.matches == *matches)
+        self.group(&Shape::of(matches))?.find(matches, priority)
+    }
+
+    fn group(&self, shape: &Shape) -> Option<&Arc<Group>> {
+        self.groups.iter().find(|group| group.shape == *shape)
     }
 
     /// A flow of the same priority that may match the same packet, and is not the same.
@@ -228,151 +218,71 @@ impl Table {
 
     /// Whether a flow with this match has a group, or can have one.
     pub(crate) fn has_room(&self, matches: &Match) -> bool {
-        let mask = sparse(matches);
-        self.groups.len() < MOST_MASKS || self.groups.iter().any(|group| group.mask == mask)
+        self.groups.len() < MOST_MASKS || self.group(&Shape::of(matches)).is_some()
     }
 
     pub(crate) fn insert(&mut self, entry: &Arc<Entry>) {
-        let matches = &entry.flow.matches;
-        let mask = sparse(matches);
-        let at = match self.groups.iter().position(|group| group.mask == mask) {
-            Some(at) => at,
-            None => {
-                self.groups.push(Arc::new(Group::new(mask.clone())));
-                self.groups.len() - 1
-            }
-        };
-        let group = Arc::make_mut(&mut self.groups[at]);
-        group.reads = group.reads | matches.reads();
-        group.ends = group.ends | matches.end_reads();
-        *group.priorities.entry(entry.flow.priority).or_default() += 1;
-        let flows = group.flows.entry(key(&mask, &matches.value)).or_default();
-        let place = flows.partition_point(|old| old.rank() < entry.rank());
-        flows.insert(place, entry.clone());
-        group.len += 1;
-        group.note_few();
+        let shape = Shape::of(&entry.flow.matches);
+        let at = self.groups.iter().position(|group| group.shape == shape);
+        let is_new = at.is_none();
+        let at = at.unwrap_or_else(|| {
+            self.groups.push(Arc::new(Group::new(shape)));
+            self.groups.len() - 1
+        });
+        Arc::make_mut(&mut self.groups[at]).insert(entry);
         self.count(&entry.flow, |count| *count += 1);
-        self.settle(at);
+        if let Some(ends) = &mut self.ends {
+            ends.note(&self.groups[at], &entry.flow.matches.value, &self.groups);
+        }
+        self.settle(at, is_new);
     }
 
     /// Removes a flow, which must be there.
     pub(crate) fn remove(&mut self, entry: &Entry) {
-        let mask = sparse(&entry.flow.matches);
-        let Some(at) = self.groups.iter().position(|group| group.mask == mask) else { return };
-        let group = Arc::make_mut(&mut self.groups[at]);
-        let key = key(&mask, &entry.flow.matches.value);
-        let Some(flows) = group.flows.get_mut(&key) else { return };
-        let Some(place) = flows.iter().position(|old| old.id == entry.id) else { return };
-        flows.remove(place);
-        if flows.is_empty() {
-            group.flows.remove(&key);
-        }
-        group.len -= 1;
-        group.note_few();
-        if let Some(count) = group.priorities.get_mut(&entry.flow.priority) {
-            *count -= 1;
-            if *count == 0 {
-                group.priorities.remove(&entry.flow.priority);
-            }
-        }
+        let shape = Shape::of(&entry.flow.matches);
+        let Some(at) = self.groups.iter().position(|group| group.shape == shape) else { return };
+        Arc::make_mut(&mut self.groups[at]).remove(entry);
         self.count(&entry.flow, |count| *count -= 1);
-        self.settle(at);
+        self.settle(at, false);
     }
 
     /// Puts a group that has changed where its highest priority wants it, or away.
-    fn settle(&mut self, at: usize) {
-        let group = Arc::make_mut(&mut self.groups[at]);
-        match group.priorities.last_key_value() {
-            None => _ = self.groups.remove(at),
-            Some((highest, _)) => {
-                group.highest = *highest;
-                let group = self.groups.remove(at);
-                let at = self.groups.partition_point(|other| other.highest >= group.highest);
-                self.groups.insert(at, group);
-            }
+    fn settle(&mut self, at: usize, is_new: bool) {
+        let group = self.groups.remove(at);
+        let mut is_moved = is_new || group.len == 0;
+        if group.len > 0 {
+            let to = self.groups.partition_point(|other| other.highest >= group.highest);
+            is_moved |= to != at;
+            self.groups.insert(to, group);
+        }
+        if !is_moved {
+            return;
+        }
+        match &mut self.ends {
+            _ if self.groups.len() <= FEW_GROUPS => self.ends = None,
+            Some(ends) => ends.arrange(&self.groups),
+            None => self.ends = Some(Ends::new(&self.groups)),
         }
     }
 }
 
-impl Group {
-    fn new(mask: Vec<(u8, u32)>) -> Self {
-        let reads = PacketFields::NONE;
-        let priorities = BTreeMap::new();
-        let (flows, few) = (HashMap::default(), ArrayVec::new());
-        let ends = EndReads::default();
-        Self { mask, highest: 0, reads, ends, flows, priorities, len: 0, few }
-    }
-
-    fn note_few(&mut self) {
-        self.few.clear();
-        if self.len <= FEW {
-            self.few.extend(self.flows.values().flatten().cloned());
-            self.few.sort_unstable_by_key(|entry| entry.rank());
+/// The best flow of groups that a packet matches. The highest priority comes first.
+#[inline]
+fn best<'a>(
+    groups: impl Iterator<Item = &'a Arc<Group>>,
+    fields: &Fields,
+    reads: &mut PacketFields,
+) -> Option<&'a Entry> {
+    let mut best: Option<&Slot> = None;
+    for group in groups {
+        if best.is_some_and(|best| best.rank.0.0 > group.highest) {
+            break;
+        }
+        *reads = *reads | group.shape.reads;
+        let Some(found) = group.lookup(fields) else { continue };
+        if best.is_none_or(|best| found.rank < best.rank) {
+            best = Some(found);
         }
     }
-
-    #[inline]
-    fn lookup(&self, fields: &Fields) -> Option<&Entry> {
-        if self.len <= FEW {
-            let is_of = |entry: &&Arc<Entry>| {
-                let value = &entry.flow.matches.value;
-                self.mask.iter().all(|(word, mask)| {
-                    let word = usize::from(*word);
-                    (fields.words[word] ^ value[word]) & mask == 0
-                }) && entry.flow.matches.in_ranges(fields)
-            };
-            return self.few.iter().find(is_of).map(|entry| &**entry);
-        }
-        let mut key = [0; WORDS];
-        for (place, (word, mask)) in key.iter_mut().zip(&self.mask) {
-            *place = fields.words[usize::from(*word)] & mask;
-        }
-        let flows = self.flows.get(&key[..self.mask.len()])?;
-        flows.iter().find(|entry| entry.flow.matches.in_ranges(fields)).map(|entry| &**entry)
-    }
-}
-
-/// The words of a mask that have bits.
-fn sparse(matches: &Match) -> Vec<(u8, u32)> {
-    let words = (0..).zip(matches.mask);
-    words.filter(|(_, mask)| *mask != 0).collect()
-}
-
-fn key(mask: &[(u8, u32)], value: &[u32; WORDS]) -> Box<[u32]> {
-    mask.iter().map(|(word, mask)| value[usize::from(*word)] & mask).collect()
-}
-
-/// Hashes the words of a key. It is not keyed: packets only look keys up, and what keys there are
-/// users decide.
-#[derive(Default)]
-struct Fold(u64);
-
-impl Hasher for Fold {
-    #[inline]
-    fn write(&mut self, bytes: &[u8]) {
-        let mut chunks = bytes.chunks_exact(8);
-        for chunk in &mut chunks {
-            self.write_u64(u64::from_le_bytes(chunk.try_into().unwrap_or_default()));
-        }
-        for chunk in chunks.remainder().chunks(4) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_le_bytes(word));
-        }
-    }
-
-    #[inline]
-    fn write_u64(&mut self, word: u64) {
-        let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
-        self.0 = (product >> 64) as u64 ^ product as u64;
-    }
-
-    #[inline]
-    fn write_usize(&mut self, _: usize) {
-        // The length is that of the group's mask.
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
+    best.map(|slot| &*slot.entry)
 }

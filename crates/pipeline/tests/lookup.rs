@@ -4,7 +4,8 @@ mod random;
 
 use pipeline::text::{ShownFields, ShownFlow};
 use pipeline::{
-    Change, Criteria, CtFields, Entry, Fields, Flow, FlowId, Match, Owner, PacketFields, Pipeline,
+    Change, Criteria, CtFields, Entry, Field, Fields, Flow, FlowId, IPV4, Match, Owner,
+    PacketFields, Pipeline,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -40,6 +41,66 @@ fn matched(pipeline: &Pipeline, fields: &Fields) -> Option<FlowId> {
 }
 
 type Noise = [(usize, u128); 2];
+
+/// Flows of an access list: prefixes of all lengths of few addresses, ports and ranges of them, some
+/// with optional fields. Many share a group, and there are many groups.
+fn access_list() -> impl Strategy<Value = Vec<Flow>> {
+    let address = (0_u128..4, 0_u128..512, 0_u32..=32);
+    let port = (0_u128..40, 0_u128..40, 0..4);
+    let one = (address.clone(), address, port.clone(), port, 0..6, 0_u16..60);
+    let flow = one.prop_map(|(source, destination, from, to, optional, priority)| {
+        let mut matches = Match::ANY;
+        matches.set(Field::DlType, IPV4.into(), 0xffff);
+        for (field, (high, low, length)) in [(Field::NwSrc, source), (Field::NwDst, destination)] {
+            let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
+            matches.set(field, 0x0a00_0000 | high << 16 | low, mask.into());
+        }
+        if from.2 + to.2 < 6 {
+            matches.set(Field::NwProto, 6, 0xff);
+            for (field, (a, b, kind)) in [(Field::TcpSrc, from), (Field::TcpDst, to)] {
+                match kind {
+                    0 => {}
+                    1 => matches.set(field, a, 0xffff),
+                    2 => matches.set_range(field, a.min(b), a.max(b)),
+                    _ => matches.set(field, a, 0xfff0 | b),
+                }
+            }
+            if optional == 0 {
+                matches.set(Field::TcpFlags, 2, 2);
+            }
+        }
+        if optional == 1 {
+            matches.set(Field::NwTtl, 64, 0xff);
+        }
+        let (vrf, table, actions) = (VrfId::MAIN, 0, Vec::new());
+        let (cookie, idle_timeout, hard_timeout) = (0, 0, 0);
+        Flow { vrf, table, priority, matches, actions, cookie, idle_timeout, hard_timeout }
+    });
+    vec(flow, 1..400)
+}
+
+/// A packet near those that a flow matches.
+fn near(flow: &Flow, (low, ports, optional): (u32, u32, u32)) -> Fields {
+    let mut like = flow.matches.clone();
+    let free = |field: Field, bits: u128| {
+        let (value, mask) = like.get(field);
+        (field, value | bits & !mask)
+    };
+    let bits = [
+        free(Field::DlType, IPV4.into()),
+        free(Field::NwProto, 6),
+        free(Field::NwSrc, 0x0a00_0000 | u128::from(low & 0x301ff)),
+        free(Field::NwDst, 0x0a00_0000 | u128::from(low >> 8 & 0x301ff)),
+        free(Field::TcpSrc, u128::from(ports % 40)),
+        free(Field::TcpDst, u128::from(ports / 40 % 40)),
+        free(Field::TcpFlags, u128::from(optional & 2)),
+        free(Field::NwTtl, u128::from(optional & 0x40)),
+    ];
+    for (field, value) in bits {
+        like.set(field, value, u128::MAX);
+    }
+    like.example(flow.vrf)
+}
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
@@ -169,6 +230,59 @@ proptest! {
         prop_assert_eq!(pipeline.len(), unique(&more));
         for entry in pipeline.sorted() {
             prop_assert!(more.contains(&entry.flow), "{}", ShownFlow(&entry.flow, &Called));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// As flows come and go, and no more optional fields are read than by flows that could have
+    /// counted.
+    #[test]
+    fn an_access_list_is_what_trying_all_finds(
+        flows in access_list(),
+        packets in vec((any::<usize>(), any::<(u32, u32, u32)>()), 60),
+        gone in vec(any::<usize>(), 0..300),
+    ) {
+        let mut pipeline = Pipeline::new();
+        let mut before = Pipeline::new();
+        for step in 0..3 {
+            match step {
+                1 => {
+                    let ids: Vec<_> = pipeline.sorted().iter().map(|entry| entry.id).collect();
+                    let ids: Vec<_> = gone.iter().map(|at| ids[at % ids.len()]).collect();
+                    pipeline.remove(&ids);
+                }
+                _ => flows.iter().for_each(|flow| _ = add(&mut pipeline, flow.clone())),
+            }
+            let sorted: Vec<&Entry> = pipeline.sorted().into_iter().map(|it| &**it).collect();
+            for (at, noise) in &packets {
+                let fields = near(&flows[at % flows.len()], *noise);
+                let mut says = Says(CtFields::default());
+                let outcome = pipeline.evaluate(&fields, &mut says, &mut ());
+                let expected = linear(&sorted, &fields);
+                prop_assert_eq!(
+                    outcome.matched.first().copied(), expected.map(|entry| entry.id),
+                    "{}", ShownFields(&fields, &Called)
+                );
+                let lowest = expected.map_or(0, |entry| entry.flow.priority);
+                let could = sorted.iter().filter(|entry| entry.flow.priority >= lowest);
+                let could = could.fold(PacketFields::NONE, |all, it| all | it.flow.matches.reads());
+                // A shape's flows read the same.
+                prop_assert_eq!(could | outcome.reads, could);
+            }
+            // What another pipeline lacks, or has as others, is what is not in the same memory.
+            let known: std::collections::HashSet<_> =
+                before.entries().map(std::sync::Arc::as_ptr).collect();
+            let mut new: Vec<_> = pipeline.unshared(&before).map(|entry| entry.id).collect();
+            new.sort_unstable();
+            let is_new = |entry: &&Entry| !known.contains(&std::ptr::from_ref(*entry));
+            let mut expected: Vec<_> =
+                sorted.iter().copied().filter(is_new).map(|entry| entry.id).collect();
+            expected.sort_unstable();
+            prop_assert_eq!(new, expected);
+            before = pipeline.clone();
         }
     }
 }
