@@ -2,6 +2,7 @@
 //! what an engine takes in memory; and how long it takes to build and to change.
 
 mod count;
+mod flows;
 mod source;
 mod update;
 mod view;
@@ -21,6 +22,7 @@ use crate::core_state::Steadily;
 use crate::measure::{Batches, Series, Stopwatch};
 use crate::row::Row;
 use crate::text;
+use flows::{FlowLookups, Flows};
 use source::{Named, Set};
 pub(crate) use view::{charts, render, targets};
 
@@ -100,6 +102,7 @@ fn measure(context: &Context, set: &Set, checks: usize) -> anyhow::Result<Vec<Ro
     let changes = [linear_changes?, fast_changes?];
     bar.finish_and_clear();
     check(context, set, &linear.tables, &changes[1].result.tables, checks.min(1000))?;
+    let flows = Flows::new(context, set, &linear.tables, (checks, updates))?;
 
     // A linear search of many rules is slow, and a run is not to be.
     let few = if set.rules.len() > 5000 { 16 } else { BATCH };
@@ -140,6 +143,10 @@ fn measure(context: &Context, set: &Set, checks: usize) -> anyhow::Result<Vec<Ro
             next: 0,
         }),
     ];
+    if let Some(flows) = &flows {
+        let (pipeline, headers) = (flows.built.tables.pipeline(), &set.headers[..]);
+        series.push(Box::new(FlowLookups { pipeline, headers, next: 0 }));
+    }
     let costs = context.measure(&format!("{NAME}, {}", set.name), &mut series)?;
     let rows = series.iter().zip(costs).enumerate().map(|(at, (series, cost))| {
         let parameters = json!({
@@ -157,6 +164,7 @@ fn measure(context: &Context, set: &Set, checks: usize) -> anyhow::Result<Vec<Ro
             4 => row
                 .with(fast.found(context, &changes[1]))
                 .and(count::found(&fast.tables, set, &set.headers)),
+            5 => row.with(flows.as_ref().map_or(json!({}), |flows| flows.found(context))),
             _ => row,
         }
     });
@@ -366,8 +374,8 @@ mod tests {
         let options =
             options("--sets acl,nested,spd --sizes 10,300 --families ipv4,ipv6 --headers 500");
         let rows = run(&Context::tiny(), &options).unwrap();
-        assert_eq!(rows.len(), 3 * 2 * 2 * 5);
-        for row in rows.iter().filter(|row| ["linear", "fast"].contains(&&*row.series)) {
+        assert_eq!(rows.len(), 3 * 2 * 2 * 6);
+        for row in rows.iter().filter(|row| ["linear", "fast", "flows"].contains(&&*row.series)) {
             for what in
                 ["build_ms", "insert_us_p50", "insert_us_p99", "delete_us_p99", "delete_us_max"]
             {
@@ -378,7 +386,8 @@ mod tests {
         }
         for row in &rows {
             let counted = row.found("probes_mean").is_some();
-            assert_eq!(counted, !row.series.ends_with("one by one"), "{row:?}");
+            let is_counted = !row.series.ends_with("one by one") && row.series != "flows";
+            assert_eq!(counted, is_counted, "{row:?}");
             let structure = row.text_found("structure").unwrap_or_default();
             let is = |name: &str| structure.starts_with(&format!("{name}: "));
             let many = row.number("policies") > Some(32.0);
@@ -421,7 +430,7 @@ mod tests {
         let rows = run(&Context::tiny(), &options(&line)).unwrap();
         assert_eq!(
             (rows.len(), rows[0].number("policies"), rows[0].number("headers")),
-            (5, Some(2.0), Some(2.0))
+            (6, Some(2.0), Some(2.0))
         );
         std::fs::write(&rules, "not a rule\n").unwrap();
         let error = run(&Context::tiny(), &options(&line)).unwrap_err();

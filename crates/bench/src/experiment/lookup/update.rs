@@ -25,28 +25,42 @@ pub(crate) fn measure(tables: &Tables, count: usize) -> anyhow::Result<Changes> 
     let policies: Vec<PolicySpec> = spd(tables)
         .map(|spd| spd.policies(Direction::Out).map(|policy| policy.spec).collect())
         .unwrap_or_default();
+    // An odd stride that shares no factor with most sizes, so that neighbours do not follow each
+    // other.
+    let choose = |tables: &Tables, turn: usize| {
+        let spec = policies.get(turn.wrapping_mul(7919) % policies.len().max(1))?;
+        let policy = tables.policy_of_selector(spec.vrf, spec.direction, &spec.selector);
+        Some((*spec, policy.map(|policy| policy.index).unwrap_or_default()))
+    };
+    measure_by(tables, count, choose, |tables, (spec, index), insert| {
+        if insert {
+            tables.add_policy(*spec)?;
+        } else {
+            tables.remove_policy(*index)?;
+        }
+        Ok(())
+    })
+}
+
+/// Has something deleted and added again `count` times, of which `choose` says what.
+///
+/// # Errors
+/// If a change is refused.
+pub(super) fn measure_by<T>(
+    tables: &Tables,
+    count: usize,
+    choose: impl Fn(&Tables, usize) -> Option<T>,
+    change: impl Fn(&mut Tables, &T, bool) -> anyhow::Result<()>,
+) -> anyhow::Result<Changes> {
     let mut publisher = Publisher::new(tables.clone());
     let mut worker = publisher.shared().reader();
     let (mut inserts, mut deletes) = (Vec::with_capacity(count), Vec::with_capacity(count));
-    // An odd stride that shares no factor with most sizes, so that neighbours do not follow each
-    // other.
     for turn in 0..count {
-        let Some(spec) = policies.get(turn.wrapping_mul(7919) % policies.len().max(1)) else {
-            break;
-        };
-        let index = worker
-            .load()
-            .policy_of_selector(spec.vrf, spec.direction, &spec.selector)
-            .map(|policy| policy.index)
-            .unwrap_or_default();
+        let Some(chosen) = choose(worker.load(), turn) else { break };
         for (insert, took) in [(false, &mut deletes), (true, &mut inserts)] {
             let (before, begin) = (interruptions(), Instant::now());
             let mut tables = Tables::clone(&publisher.current());
-            if insert {
-                tables.add_policy(*spec)?;
-            } else {
-                tables.remove_policy(index)?;
-            }
+            change(&mut tables, &chosen, insert)?;
             publisher.publish(tables);
             let microseconds = begin.elapsed().as_secs_f64() * 1e6;
             // What took long because the system gave the processor to another thread says nothing,

@@ -105,7 +105,11 @@ fn engines(rows: &[&Row]) -> String {
                 figure(bytes / policies),
                 times("insert"),
                 times("delete"),
-                number("most_probes"),
+                match row.series.as_str() {
+                    // A probe for each group, at most.
+                    "flows" => number("groups"),
+                    _ => number("most_probes"),
+                },
                 number("most_policies_compared"),
             ]
         })
