@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use pipeline::text::{self, parse_flow};
-use types::{PortId, SaSlot, VrfId};
+use types::{PortId, VrfId};
 
 use super::Said;
 use super::cross::Read;
@@ -20,24 +20,8 @@ impl text::Names for FileNames<'_> {
         self.ports.get(name).copied().map(PortId)
     }
 
-    fn port_name(&self, _: PortId) -> Option<String> {
-        None
-    }
-
     fn vrf(&self, name: &str) -> Option<VrfId> {
         self.vrfs.get(name).copied().map(VrfId)
-    }
-
-    fn vrf_name(&self, _: VrfId) -> Option<String> {
-        None
-    }
-
-    fn sa(&self, _: &str) -> Option<SaSlot> {
-        None
-    }
-
-    fn sa_name(&self, _: SaSlot) -> Option<String> {
-        None
     }
 }
 

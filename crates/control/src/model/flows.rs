@@ -13,14 +13,15 @@ use pipeline::text::{
 };
 use pipeline::{Change, Changed, Criteria, Entry, Field, Flow, FlowId, Match, Owner, Pipeline};
 use tables::Tables;
-use types::{PortId, SaSlot, VrfId};
+use types::{PortId, VrfId};
 
 use super::desired::Desired;
 use super::refuse::refusal;
 use super::reload::Notes;
 use super::{Control, Draft};
 
-/// The names of what there is.
+/// The names of what there is. SAs have none: they come and go by rekeying, and their slots are used
+/// anew, so that a flow that named one would match another peer's packets some day.
 pub(super) struct KnownNames<'d>(pub(super) &'d Desired);
 
 impl Names for KnownNames<'_> {
@@ -39,16 +40,6 @@ impl Names for KnownNames<'_> {
 
     fn vrf_name(&self, id: VrfId) -> Option<String> {
         self.0.vrfs.iter().find(|(_, vrf)| vrf.id == id).map(|(name, _)| name.clone())
-    }
-
-    /// SAs come and go by rekeying, and their slots are used anew: a flow that named one would
-    /// match another peer's packets some day.
-    fn sa(&self, _: &str) -> Option<SaSlot> {
-        None
-    }
-
-    fn sa_name(&self, _: SaSlot) -> Option<String> {
-        None
     }
 }
 

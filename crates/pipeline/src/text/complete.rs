@@ -185,7 +185,7 @@ fn keys(command: Option<Command>) -> Vec<Offer> {
 mod tests {
     use super::*;
     use crate::text::{Names, parse_change, parse_criteria};
-    use types::{PortId, SaSlot, VrfId};
+    use types::{PortId, VrfId};
 
     struct One;
 
@@ -201,12 +201,6 @@ mod tests {
         }
         fn vrf_name(&self, _: VrfId) -> Option<String> {
             Some("main".to_owned())
-        }
-        fn sa(&self, _: &str) -> Option<SaSlot> {
-            None
-        }
-        fn sa_name(&self, _: SaSlot) -> Option<String> {
-            None
         }
     }
 

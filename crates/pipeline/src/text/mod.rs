@@ -17,18 +17,31 @@ pub use complete::{Offer, complete};
 pub use scan::{LONGEST, ParseError};
 pub use show::{Counters, ShownAction, ShownEntry, ShownFields, ShownFlow, ShownMatch};
 
-/// The names that users know ports, VRFs and SAs by.
+/// The names that users know ports, VRFs and SAs by. Who implements it says which there are: by
+/// default nothing has a name, and no name means anything.
 pub trait Names {
     /// The port of a name.
-    fn port(&self, name: &str) -> Option<PortId>;
+    fn port(&self, _name: &str) -> Option<PortId> {
+        None
+    }
     /// The name of a port.
-    fn port_name(&self, port: PortId) -> Option<String>;
+    fn port_name(&self, _port: PortId) -> Option<String> {
+        None
+    }
     /// The VRF of a name.
-    fn vrf(&self, name: &str) -> Option<VrfId>;
+    fn vrf(&self, _name: &str) -> Option<VrfId> {
+        None
+    }
     /// The name of a VRF.
-    fn vrf_name(&self, vrf: VrfId) -> Option<String>;
+    fn vrf_name(&self, _vrf: VrfId) -> Option<String> {
+        None
+    }
     /// The slot that a user means by a text that is neither `any` nor `none`.
-    fn sa(&self, text: &str) -> Option<SaSlot>;
+    fn sa(&self, _text: &str) -> Option<SaSlot> {
+        None
+    }
     /// The text for a slot.
-    fn sa_name(&self, slot: SaSlot) -> Option<String>;
+    fn sa_name(&self, _slot: SaSlot) -> Option<String> {
+        None
+    }
 }

@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
 use tables::{Selector, UpperSelector};
-use types::{IpPrefix, IpRange, PortId, Protocol, SaSlot, VrfId};
+use types::{IpPrefix, IpRange, PortId, Protocol};
 use workload::rules::{self, Kind};
 
 use super::established::Established;
@@ -331,26 +331,6 @@ impl Names for Ports {
             "out" => Some(OUT),
             _ => None,
         }
-    }
-
-    fn port_name(&self, _: PortId) -> Option<String> {
-        None
-    }
-
-    fn vrf(&self, _: &str) -> Option<VrfId> {
-        None
-    }
-
-    fn vrf_name(&self, _: VrfId) -> Option<String> {
-        None
-    }
-
-    fn sa(&self, _: &str) -> Option<SaSlot> {
-        None
-    }
-
-    fn sa_name(&self, _: SaSlot) -> Option<String> {
-        None
     }
 }
 
