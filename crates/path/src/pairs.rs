@@ -159,11 +159,14 @@ mod tests {
             let found = pairs.find(&key(number), &decision(number));
             assert_eq!(found, Some(Reference(number)));
         }
-        let found = (0..1000).filter_map(|number| {
-            let found = pairs.find(&key(number), &decision(number))?;
-            Some(assert_eq!(found, Reference(number)))
-        });
-        // Not always, where hashes share sets.
-        assert!((56..=64).contains(&found.count()));
+        let mut there = 0;
+        for number in 0..1000 {
+            if let Some(found) = pairs.find(&key(number), &decision(number)) {
+                assert_eq!(found, Reference(number));
+                there += 1;
+            }
+        }
+        // Fewer than there are places, where hashes share sets.
+        assert!((56..=64).contains(&there), "{there}");
     }
 }
