@@ -16,7 +16,7 @@ mod shares;
 
 pub use cache::{
     Associativity, CacheMode, CacheSettings, CacheStatistics, CacheTable, CacheTooLarge, Candidate,
-    Controller, Costs, Counts, Found, Measurement, Open, Place, Plan, Table, Value,
+    Controller, Costs, Counts, Found, Measurement, Memory, Open, Place, Plan, Table, Value,
 };
 pub use edge_queue::{EdgeQueue, Release};
 pub use fragment_upper::{FragmentUpper, Recalled};

@@ -258,8 +258,11 @@ impl Extension {
     }
 }
 
-/// Rounds of a busy worker after which flows count at the latest: a few milliseconds apart.
+/// What makes a busy worker have its flows count at the latest: so many rounds, so much time, or so many
+/// extensions, as they are spread in one round.
 const ROUNDS: u32 = 64;
+const DELAY: Duration = Duration::from_millis(5);
+const LISTS: usize = 1024;
 
 /// How many numbers are remembered to look at first.
 const LATEST: usize = 256;
@@ -297,8 +300,8 @@ pub(crate) struct Extensions {
     counts: Box<[Count]>,
     /// The numbers of those in `counts` that are not empty: of extensions that stay, and of others.
     counted: [Vec<u32>; 2],
-    /// Rounds since flows counted what there was.
-    rounds: u32,
+    /// Rounds since flows counted what there was, and when that was.
+    rounds: (u32, Time),
     /// What becomes of copies of packets, by the number of their extension, which passes.
     copies: Vec<(u32, Vec<Copied>)>,
     /// That of the copy that is handled at the moment.
@@ -357,7 +360,7 @@ impl Extensions {
             passing: Vec::with_capacity(MOST_PASSING),
             counts: vec![Count::default(); MOST + MOST_PASSING].into(),
             counted: [Vec::with_capacity(MOST), Vec::with_capacity(MOST_PASSING)],
-            rounds: 0,
+            rounds: (0, Time(0)),
             copies: Vec::new(),
             of_copy: Extension::NONE,
             asked: Box::new([const { Asked { change: None, packet: None, of: 0 } }; BATCH]),
@@ -454,14 +457,18 @@ impl Extensions {
     /// Whether flows are to count what there is, at the end of a round. Each list of flows is spread over
     /// these, so that a worker that has no time to spare puts it off, for some rounds.
     #[inline(always)]
-    pub(crate) fn is_to_settle(&mut self, is_busy: bool) -> bool {
+    pub(crate) fn is_to_settle(&mut self, is_busy: bool, now: Time) -> bool {
         if self.counted.iter().all(Vec::is_empty) {
             return false;
         }
-        self.rounds += 1;
+        let (rounds, since) = self.rounds;
         // A sweep takes numbers away.
-        let is_due = !is_busy || self.rounds >= ROUNDS || self.are_few_left();
-        self.rounds = if is_due { 0 } else { self.rounds };
+        let is_due = !is_busy
+            || rounds + 1 >= ROUNDS
+            || now.since(since) >= DELAY
+            || self.counted[0].len() >= LISTS
+            || self.are_few_left();
+        self.rounds = if is_due { (0, now) } else { (rounds + 1, since) };
         is_due
     }
 
@@ -641,7 +648,7 @@ mod tests {
 
     fn extensions() -> Extensions {
         let off = [CacheSettings::OFF; 4];
-        Extensions::new(Wildcards::new(&off, 1), Pairs::new(&off, 1))
+        Extensions::new(Wildcards::new(&off, 1), Pairs::new(&off, 1).unwrap())
     }
 
     fn of(slot: u32) -> Extension {

@@ -6,7 +6,7 @@
 //! may be taken by another flow at any time: then the packet is decided again.
 
 use conntrack::{Named, Reference};
-use flow::{CacheMode, CacheSettings};
+use flow::{CacheMode, CacheSettings, CacheTable, CacheTooLarge, Memory};
 use packet::KeyHasher;
 
 use crate::cache::key;
@@ -16,34 +16,47 @@ use crate::extension::Further;
 /// Places that are looked at for a decision.
 const WAYS: usize = 4;
 
-/// On a cache line.
-#[derive(Clone, Copy, Default)]
-#[repr(align(64))]
-struct Set {
-    /// Hashes of all of what the decisions were made of, by way; 0 where there is none.
-    checks: [u64; WAYS],
-    references: [u64; WAYS],
-}
+/// Words of a set, which is a cache line: by way, the hash of all of what a decision was made of, 0 where
+/// there is none; and behind these, by way, the second connection.
+const WORDS: usize = 2 * WAYS;
 
 /// A worker's.
 pub(crate) struct Pairs {
-    /// None until there is one, as most gateways track packets once.
-    sets: Box<[Set]>,
-    /// How many there are then, a power of two; 0 if no decision is kept.
-    count: usize,
+    /// A power of two of sets. The system gives the memory when there is one: most gateways track packets
+    /// once. None if no decision is kept.
+    sets: Option<Memory<WORDS>>,
+    /// Whether there was one.
+    is_used: bool,
     hasher: KeyHasher,
 }
 
 impl Pairs {
-    /// With room for as many flows as the largest of these tables.
-    pub(crate) fn new(caches: &[CacheSettings; 4], secret: u64) -> Self {
-        let places = |cache: &CacheSettings| match cache.mode {
+    /// With room for twice as many flows as the largest of these tables: both directions are here.
+    pub(crate) fn new(caches: &[CacheSettings; 4], secret: u64) -> Result<Self, CacheTooLarge> {
+        use CacheTable::{V4Inbound, V4Outbound, V6Inbound, V6Outbound};
+        let of = |cache: &CacheSettings| match cache.mode {
             CacheMode::Off => 0,
-            CacheMode::On | CacheMode::Auto => cache.buckets as usize,
+            CacheMode::On | CacheMode::Auto => u64::from(cache.buckets),
         };
-        let places = caches.iter().map(places).max().unwrap_or_default();
-        let count = if places == 0 { 0 } else { places.div_ceil(WAYS).next_power_of_two() };
-        Self { sets: Box::default(), count, hasher: KeyHasher::new([secret, 1]) }
+        let tables = [V4Outbound, V4Inbound, V6Outbound, V6Inbound];
+        let largest = caches.iter().map(of).zip(tables).max_by_key(|(buckets, _)| *buckets);
+        let sets = match largest {
+            None | Some((0, _)) => None,
+            Some((buckets, table)) => {
+                let count = (2 * buckets).div_ceil(WAYS as u64).next_power_of_two();
+                let bytes = count * 8 * WORDS as u64;
+                let refused = CacheTooLarge { table, buckets, bytes };
+                Some(Memory::new(count).ok_or(refused)?)
+            }
+        };
+        Ok(Self { sets, is_used: false, hasher: KeyHasher::new([secret, 1]) })
+    }
+
+    /// The set of a decision.
+    #[inline]
+    fn set(&self, check: u64) -> Option<&[u64; WORDS]> {
+        let sets = self.sets.as_ref().filter(|_| self.is_used)?.read();
+        sets.get(check as usize & sets.len().wrapping_sub(1))
     }
 
     /// What a decision is found by, which is for packets with these words for a key.
@@ -65,7 +78,7 @@ impl Pairs {
         let mut all = further.all(decision.reference());
         let ((first, is_first), (second, is_second)) = (all.next()?, all.next()?);
         let is_usual = all.next().is_none()
-            && self.count > 0
+            && self.sets.is_some()
             && matches!(first.named(), Named::Connection(..))
             && matches!(second.named(), Named::Connection(..))
             && !(is_first && is_second);
@@ -79,22 +92,20 @@ impl Pairs {
         decision: &Decision,
         Reference(second): Reference,
     ) {
-        if self.sets.is_empty() {
-            self.sets = vec![Set::default(); self.count].into();
-        }
         let check = self.check(words, decision);
-        let last = self.sets.len().wrapping_sub(1);
-        let Some(set) = self.sets.get_mut(check as usize & last) else { return };
-        let place = |wanted: u64| set.checks.iter().position(|there| *there == wanted);
+        self.is_used = true;
+        let Some(sets) = self.sets.as_mut().map(Memory::rows) else { return };
+        let last = sets.len().wrapping_sub(1);
+        let Some(set) = sets.get_mut(check as usize & last) else { return };
+        let place = |wanted: u64| set[..WAYS].iter().position(|there| *there == wanted);
         let way = place(check).or_else(|| place(0)).unwrap_or((check >> 62) as usize);
-        (set.checks[way], set.references[way]) = (check, second);
+        (set[way], set[WAYS + way]) = (check, second);
     }
 
     /// Asks for the memory that [`Pairs::find`] reads.
     #[inline]
     pub(crate) fn prefetch<const WORDS: usize>(&self, words: &[u64; WORDS], decision: &Decision) {
-        let check = self.check(words, decision);
-        if let Some(set) = self.sets.get(check as usize & self.sets.len().wrapping_sub(1)) {
+        if let Some(set) = self.set(self.check(words, decision)) {
             packet::prefetch(set);
         }
     }
@@ -107,15 +118,15 @@ impl Pairs {
         decision: &Decision,
     ) -> Option<Reference> {
         let check = self.check(words, decision);
-        let set = self.sets.get(check as usize & self.sets.len().wrapping_sub(1))?;
-        let way = set.checks.iter().position(|there| *there == check)?;
-        Some(Reference(set.references[way]))
+        let set = self.set(check)?;
+        let way = set[..WAYS].iter().position(|there| *there == check)?;
+        Some(Reference(set[WAYS + way]))
     }
 
     /// Whether there may be any.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.sets.is_empty()
+        !self.is_used
     }
 }
 
@@ -128,7 +139,7 @@ mod tests {
 
     fn pairs(buckets: u32) -> Pairs {
         let on = CacheSettings { mode: CacheMode::On, buckets, associativity: Associativity::Four };
-        Pairs::new(&[CacheSettings::OFF, on, CacheSettings::OFF, CacheSettings::OFF], 7)
+        Pairs::new(&[CacheSettings::OFF, on, CacheSettings::OFF, CacheSettings::OFF], 7).unwrap()
     }
 
     fn decision(number: u64) -> Decision {
@@ -167,6 +178,6 @@ mod tests {
             }
         }
         // Fewer than there are places, where hashes share sets.
-        assert!((56..=64).contains(&there), "{there}");
+        assert!((112..=128).contains(&there), "{there}");
     }
 }

@@ -145,7 +145,7 @@ impl Worker {
         let secret = rand::Rng::next_u64(&mut randomness);
         let cache = Cache::new(&settings.caches, &mut randomness, settings.ticks)?;
         let wildcards = Wildcards::new(&settings.caches, secret);
-        let pairs = Pairs::new(&settings.caches, secret);
+        let pairs = Pairs::new(&settings.caches, secret)?;
         let statistics = Arc::<WorkerStatistics>::default();
         cache.describe(&statistics.caches);
         let waiting_large = settings.large_buffers / WAITING_LARGE;
@@ -392,7 +392,7 @@ impl Worker {
         }
         watch.lap(Timed::Beside, 0);
         let received = stages.round(frames, watch);
-        if stages.extensions.is_to_settle(received >= BATCH) {
+        if stages.extensions.is_to_settle(received >= BATCH, now) {
             stages.settle(true);
         }
         if stages.extensions.are_few_left() {

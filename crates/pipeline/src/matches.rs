@@ -188,7 +188,7 @@ impl Match {
 
 /// What is read of the two ends of packets, which is what most packets differ in that are alike to
 /// flows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndReads {
     /// The bits of the source address; of IPv4 the lowest 32.
     pub source: u128,

@@ -93,7 +93,11 @@ impl Pipeline {
         let vrfs = self.vrfs.iter().filter(move |(vrf, tables)| !is_shared(vrf, tables));
         vrfs.flat_map(|(vrf, tables)| {
             let numbered = (0..=Flow::LAST_TABLE).zip(&tables.tables);
-            numbered.flat_map(|(number, table)| table.unshared(other.table(*vrf, number)))
+            let paired = numbered.map(|(number, table)| (table, other.table(*vrf, number)));
+            let changed = paired.filter(|(table, other)| {
+                other.is_none_or(|other| !core::ptr::eq(&raw const ***table, other))
+            });
+            changed.flat_map(|(table, other)| table.unshared(other))
         })
     }
 
@@ -161,6 +165,9 @@ impl Pipeline {
         let Some(tables) = vrfs.get_mut(&vrf).map(Arc::make_mut) else { return };
         while tables.tables.last().is_some_and(|table| table.len() == 0) {
             tables.tables.pop();
+        }
+        for table in tables.tables.iter_mut().filter(|table| table.is_disarranged()) {
+            Arc::make_mut(table).arrange();
         }
         let before = tables.len;
         tables.len = tables.tables.iter().map(|table| table.len()).sum();

@@ -22,7 +22,7 @@ mod seen;
 mod shape;
 mod slot;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use types::{PacketFields, PortId};
@@ -46,6 +46,8 @@ pub(crate) struct Table {
     groups: Vec<Arc<Group>>,
     /// Which groups can have a flow for a packet, if there are many.
     ends: Option<Ends>,
+    /// Whether groups have come, gone or changed places since that was arranged.
+    is_disarranged: bool,
     len: usize,
     /// How many flows have actions that read TCP flags, DSCP, TTL.
     reading: [usize; 3],
@@ -169,18 +171,18 @@ impl Table {
         &'a self,
         other: Option<&'a Self>,
     ) -> impl Iterator<Item = &'a Arc<Entry>> {
+        let others = other.map_or(&[][..], |other| &other.groups);
+        let of_shape: HashMap<_, _> = others.iter().map(|group| (&group.shape, group)).collect();
         let differing = self.groups.iter().filter_map(move |group| {
-            let other = other.and_then(|other| other.group(&group.shape));
+            let other = of_shape.get(&group.shape).copied();
             let is_same = other.is_some_and(|other| Arc::ptr_eq(group, other));
             (!is_same).then_some((group, other))
         });
         differing.flat_map(|(group, other)| {
             let other = other.map(|other| &**other);
-            group.uncopied(other).filter(move |entry| {
-                let flow = &entry.flow;
-                let same = other.and_then(|other| other.find(&flow.matches, flow.priority));
-                same.is_none_or(|same| !Arc::ptr_eq(entry, same))
-            })
+            let theirs = other.into_iter().flat_map(|other| other.uncopied(Some(group)));
+            let theirs: HashSet<_> = theirs.map(Arc::as_ptr).collect();
+            group.uncopied(other).filter(move |entry| !theirs.contains(&Arc::as_ptr(entry)))
         })
     }
 
@@ -192,7 +194,7 @@ impl Table {
     /// The best flow that a packet matches. The optional fields that decide about it are added to
     /// `reads`: packets that differ in others have the same addresses, and so look at the same groups.
     pub(crate) fn lookup(&self, fields: &Fields, reads: &mut PacketFields) -> Option<&Entry> {
-        match &self.ends {
+        match self.ends.as_ref().filter(|_| !self.is_disarranged) {
             None => best(self.groups.iter(), fields, reads),
             Some(ends) => best(ends.groups(fields).map(|at| &self.groups[at]), fields, reads),
         }
@@ -255,9 +257,17 @@ impl Table {
             is_moved |= to != at;
             self.groups.insert(to, group);
         }
-        if !is_moved {
-            return;
-        }
+        self.is_disarranged |= is_moved;
+    }
+
+    /// Whether [`Table::arrange`] has something to do.
+    pub(crate) const fn is_disarranged(&self) -> bool {
+        self.is_disarranged
+    }
+
+    /// Puts right which groups a lookup passes over, after changes: until then it looks at all.
+    pub(crate) fn arrange(&mut self) {
+        self.is_disarranged = false;
         match &mut self.ends {
             _ if self.groups.len() <= FEW_GROUPS => self.ends = None,
             Some(ends) => ends.arrange(&self.groups),

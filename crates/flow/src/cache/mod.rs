@@ -11,6 +11,7 @@ mod statistics;
 mod table;
 
 pub use controller::{Controller, Costs, Measurement, Plan};
+pub use memory::Memory;
 pub use settings::{Associativity, CacheMode, CacheSettings, CacheTable};
 pub use statistics::CacheStatistics;
 pub use table::{CacheTooLarge, Candidate, Counts, Found, Open, Place, Table, Value};

@@ -1,6 +1,6 @@
 //! Flows that are looked up together: a hash table by the bits that all of them match.
 
-use core::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -19,8 +19,12 @@ pub(super) struct Group {
     /// The words of its mask that have bits, and which.
     mask: Vec<(u8, u32)>,
     pub(super) highest: u16,
+    /// How many flows have each priority.
+    priorities: BTreeMap<u16, usize>,
     /// What is read of packets' ends.
     pub(super) ends: EndReads,
+    /// How many flows read each of it.
+    reading: BTreeMap<EndReads, usize>,
     /// How many flows there are.
     pub(super) len: usize,
     /// All of them by rank, if they are few: faster to compare than to look up.
@@ -44,15 +48,14 @@ struct Page {
     hashes: Vec<u32>,
     /// Flows of one hash are in order of their ranks.
     slots: Vec<Slot>,
-    highest: u16,
-    ends: EndReads,
 }
 
 impl Group {
     pub(super) fn new(shape: Shape) -> Self {
         let (mask, ends) = (shape.sparse(), EndReads::default());
         let (few, seen, pages) = (ArrayVec::new(), Seen::default(), Vec::new());
-        Self { shape, mask, highest: 0, ends, len: 0, few, seen, pages }
+        let (priorities, reading) = (BTreeMap::new(), BTreeMap::new());
+        Self { shape, mask, highest: 0, priorities, ends, reading, len: 0, few, seen, pages }
     }
 
     /// The best flow of the group that a packet matches.
@@ -106,6 +109,10 @@ impl Group {
 
     pub(super) fn insert(&mut self, entry: &Arc<Entry>) {
         let slot = Slot::new(&self.shape.mask, entry);
+        let (priority, reads) = (entry.flow.priority, entry.flow.matches.end_reads());
+        *self.priorities.entry(priority).or_default() += 1;
+        *self.reading.entry(reads).or_default() += 1;
+        (self.highest, self.ends) = (self.highest.max(priority), self.ends | reads);
         self.len += 1;
         if self.len <= FEW {
             let place = self.few.partition_point(|old| old.rank < slot.rank);
@@ -118,16 +125,13 @@ impl Group {
             self.lay_out(2 * self.pages.len(), slots);
         } else {
             let hash = self.hash(&entry.flow.matches.value);
-            let page = self.page_mut(hash);
-            page.insert(hash, slot);
-            page.sum_up();
+            self.page_mut(hash).insert(hash, slot);
             // Hashes of flows that have gone are still among them.
             if self.seen.set(hash) {
                 let slots = self.slots().cloned().collect();
                 self.lay_out(self.pages.len(), slots);
             }
         }
-        self.sum_up();
     }
 
     /// Removes a flow, which must be there.
@@ -141,7 +145,6 @@ impl Group {
                 page.slots.remove(at);
                 page.hashes.remove(at);
             }
-            page.sum_up();
         }
         if self.len == FEW {
             let mut slots: Vec<_> = self.slots().cloned().collect();
@@ -150,7 +153,12 @@ impl Group {
             self.seen = Seen::default();
             self.few = slots.into_iter().collect();
         }
-        self.sum_up();
+        forget(&mut self.priorities, &entry.flow.priority);
+        self.highest = self.priorities.last_key_value().map_or(0, |(priority, _)| *priority);
+        if forget(&mut self.reading, &entry.flow.matches.end_reads()) {
+            let left = self.reading.keys();
+            self.ends = left.fold(EndReads::default(), |all, reads| all | *reads);
+        }
     }
 
     fn slots(&self) -> impl Iterator<Item = &Slot> {
@@ -167,18 +175,7 @@ impl Group {
             new[hash as usize & (pages - 1)].insert(hash, slot);
             self.seen.set(hash);
         }
-        new.iter_mut().for_each(Page::sum_up);
         self.pages = new.into_iter().map(Arc::new).collect();
-    }
-
-    /// Puts right what is known of all flows together.
-    fn sum_up(&mut self) {
-        let few = || self.few.iter().map(|slot| &slot.entry);
-        let highest = self.pages.iter().map(|page| page.highest);
-        self.highest = few().map(|it| it.flow.priority).chain(highest).max().unwrap_or(0);
-        let ends = self.pages.iter().map(|page| page.ends);
-        let ends = few().map(|it| it.flow.matches.end_reads()).chain(ends);
-        self.ends = ends.fold(EndReads::default(), |all, ends| all | ends);
     }
 
     #[inline]
@@ -196,6 +193,17 @@ impl Group {
         let bits = |(word, mask): &(u8, u32)| words[usize::from(*word)] & mask;
         self.mask.iter().fold(0, |hash, word| fold(hash, bits(word).into()))
     }
+}
+
+/// Counts one less. Returns whether it was the last.
+fn forget<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) -> bool {
+    let Some(count) = counts.get_mut(key) else { return false };
+    *count -= 1;
+    let is_last = *count == 0;
+    if is_last {
+        counts.remove(key);
+    }
+    is_last
 }
 
 impl Page {
@@ -216,12 +224,5 @@ impl Page {
         let at = from + same.take_while(before).count();
         self.hashes.insert(at, hash);
         self.slots.insert(at, slot);
-    }
-
-    fn sum_up(&mut self) {
-        let ranks = self.slots.iter().map(|slot| slot.rank);
-        self.highest = ranks.min().map_or(0, |(Reverse(priority), _)| priority);
-        let ends = self.slots.iter().map(|slot| slot.entry.flow.matches.end_reads());
-        self.ends = ends.fold(EndReads::default(), |all, ends| all | ends);
     }
 }

@@ -7,9 +7,9 @@ use crate::matches::Match;
 
 /// What the flows of a group are found by: their masks, cut so that many have the same.
 ///
-/// Prefixes of the packet's addresses are cut to one of few lengths, and a port that is not given in
-/// full is left out. What is cut off is compared flow by flow.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Prefixes of the packet's addresses are cut to one of few lengths, and a range of ports is left out.
+/// What is cut off is compared flow by flow.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
     /// All words.
     pub(super) mask: [u32; WORDS],
@@ -23,10 +23,8 @@ impl Shape {
         for at in [word::SOURCE, word::DESTINATION] {
             cut_address(&mut mask[at..at + 4]);
         }
-        for half in [0xffff_0000, 0x0000_ffff] {
-            // A port, or type or code of ICMP.
-            let bits = mask[word::TP] & half;
-            if bits != half && bits != half & 0x00ff_00ff {
+        for (side, half) in [0xffff_0000, 0x0000_ffff].into_iter().enumerate() {
+            if matches.ranges.iter().any(|range| range.field.port_side() == Some(side)) {
                 mask[word::TP] &= !half;
             }
         }
@@ -57,9 +55,10 @@ fn cut_address(mask: &mut [u32]) {
 mod tests {
     use super::*;
     use crate::field::Field;
+    use crate::matches::Range;
 
     #[test]
-    fn prefixes_are_cut_and_ports_left_out() {
+    fn prefixes_are_cut_and_ranges_of_ports_left_out() {
         let mut matches = Match::ANY;
         matches.set(Field::NwSrc, 0x0a01_0200, 0xffff_fe00);
         matches.set(Field::NwDst, 0x0a01_0203, 0xffff_ffff);
@@ -68,7 +67,10 @@ mod tests {
         let mask = Shape::of(&matches).mask;
         assert_eq!(mask[word::SOURCE + 3], 0xffff_f000);
         assert_eq!(mask[word::DESTINATION + 3], 0xffff_ffff);
-        assert_eq!(mask[word::TP], 0xffff);
+        assert_eq!(mask[word::TP], 0xfc00_ffff);
+        let (field, first, last) = (Field::TcpSrc, 1000, 2000);
+        matches.ranges.push(Range { field, first, last });
+        assert_eq!(Shape::of(&matches).mask[word::TP], 0xffff);
     }
 
     #[test]
