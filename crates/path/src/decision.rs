@@ -25,7 +25,7 @@ use wire::{PortId, SaSlot};
 /// | 0 | 24 | whether a helper reads its packets |
 /// | 0 | 25 | whether its extension names further connections |
 /// | 0 | 26 | whether copies of its packet go other ways |
-/// | 0 | 27 | whether it was made for two connections, the second of which is with [`Pairs`] |
+/// | 0 | 27 | whether it was made for two connections, the second of which is in the worker's table of pairs |
 /// | 0 | 28 | whether that one translates its packets, and not the first |
 /// | 0 | 29-31 | free: a set of actions |
 /// | 0 | 32-63 | next hop |
@@ -34,8 +34,6 @@ use wire::{PortId, SaSlot};
 /// | 2 | 0-31 | inbound policy and one, 0 if none |
 /// | 2 | 32-63 | outbound policy and one, 0 if none |
 /// | 3 | 0-63 | the connection that it was made for: a [`conntrack::Reference`] |
-///
-/// [`Pairs`]: crate::pairs::Pairs
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Decision {
