@@ -218,16 +218,19 @@ def test_a_zone_has_limits(hosts):
         )
         host.run("/usr/bin/python3", "-c", code)
 
-    def counted():
-        return gateway.json("firewall")["connections"]
+    def counts(*wanted):
+        end = time.monotonic() + 5
+        while (counted := gateway.json("firewall")["connections"]) != list(wanted):
+            assert time.monotonic() < end, counted
+            time.sleep(0.02)
 
     for port in (5001, 5002):
         open_one(left, port)
     limits = 'ports = ["left", "server"]\nmax-connections = 4\nmax-connections-per-source = 3\n'
     reload(gateway, config, firewall=FIREWALL.replace('ports = ["left", "server"]\n', limits))
-    assert counted() == [2, 0]
+    counts(2, 0)
     open_one(left, 5003)
-    assert counted() == [3, 0]
+    counts(3, 0)
     open_one(left, 5004)
     gateway.wait_for_drops("connection_limit", 1)
     # What is there goes on.
@@ -235,12 +238,12 @@ def test_a_zone_has_limits(hosts):
     open_one(server, 5001)
     open_one(server, 5002)
     gateway.wait_for_drops("connection_limit", 2)
-    assert counted() == [4, 0]
+    counts(4, 0)
     assert "max-connections 4 max-connections-per-source 3 (4 connections" in gateway.run("firewall").stdout
     gateway.run("conntrack", "-D", "-p", "udp", "-s", LEFT[4][1])
-    assert counted() == [1, 0]
+    counts(1, 0)
     open_one(left, 5004)
-    assert counted() == [2, 0]
+    counts(2, 0)
 
 
 def test_commands_replace_it_and_it_survives_a_crash(hosts, tmp_path):

@@ -314,7 +314,8 @@ def test_without_a_disk_a_receiver_takes_what_is_below_its_edge_and_no_more(site
             eventually("it accepts for ever", lambda: west.drops().get("esp_sequence_unstored", 0) > 1000)
             accepted = west.sa_packets()[site.sa.spi]
             for _ in range(5):
-                assert site.arrives(b"during", OTHER), west.drops()
+                # The flood may fill the ring of the gateway in front, which loses packets then.
+                assert any(site.arrives(b"during", OTHER) for _ in range(3)), west.drops()
             assert west.sa_packets()[site.sa.spi] == accepted
         disk.mode(0)
         eventually("it accepts nothing more", lambda: site.arrives(b"after"), timeout=15)
