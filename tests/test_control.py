@@ -169,9 +169,8 @@ def test_the_socket_is_gone_after_the_gateway(topology, tmp_path):
 
 
 def test_a_second_gateway_does_not_take_the_first_ones_socket(alone, topology):
-    second = run(
-        ["ip", "netns", "exec", topology["gw"].name, binary(), "run", "--config", alone.config_path], check=False
-    )
+    command = [binary(), "run", "--config", alone.config_path, "--state-directory", "off"]
+    second = run(["ip", "netns", "exec", topology["gw"].name, *command], check=False)
     assert second.returncode == 1 and str(alone.socket) in second.stderr
     assert alone.json("show", "ports")
 
@@ -354,7 +353,7 @@ def test_check_accepts_what_is_right(tmp_path):
 def test_hostile_configurations_are_refused(tmp_path, data):
     path = tmp_path / "hostile.toml"
     path.write_bytes(data)
-    done = run([binary(), "run", "--config", path], check=False)
+    done = run([binary(), "run", "--config", path, "--state-directory", "off"], check=False)
     assert done.returncode == 1 and "hostile.toml" in done.stderr and "panicked" not in done.stderr
 
 

@@ -68,8 +68,9 @@ def test_dropped_pings_are_counted(hosts, family):
     icmp = {4: "icmp type 8", 6: "icmpv6 type 128"}[family]
     add(gateway, f"dev left ingress pref 10 ip_proto {icmp} dst_ip {there} action drop")
     sent = lost(left, there)
-    assert packets(gateway, "dev", "left") == {10: sent}
+    # Which waits for the last one: ping ends when it has sent it.
     gateway.wait_for_drops("filter_ingress", sent)
+    assert packets(gateway, "dev", "left") == {10: sent}
     shown = gateway.run("filter", "show", "-s", "dev", "left", "ingress").stdout
     counted = rf"\tSent \d+ bytes {sent} pkt \(dropped {sent}\)"
     assert re.search(rf"action order 1: gact action drop\n\tAction statistics:\n{counted}", shown), shown
@@ -104,6 +105,7 @@ def test_marks_join_filters_and_explain_names_the_rules(hosts):
     add(gateway, "dev right egress pref 9 mark 1/0xf action drop log")
     left.ping(RIGHT[4][1])
     sent = lost(left, RIGHT[4][1], options=["-Q", "0xb8"])
+    gateway.wait_for_drops("filter_egress", sent)
     assert packets(gateway) == {7: sent, 9: sent}
     packet = f"icmp {LEFT[4][1]} > {RIGHT[4][1]} dscp ef in left"
     # It would be dropped, which is a failure.
@@ -112,7 +114,6 @@ def test_marks_join_filters_and_explain_names_the_rules(hosts):
     marks = {"stage": "filter", "port": "left", "hook": "ingress", "preference": 7, "action": "pass", "log": False}
     drops = {"stage": "filter", "port": "right", "hook": "egress", "preference": 9, "action": "drop", "log": True}
     assert told == [marks | {"mark": "0x1/0xf"}, drops]
-    gateway.wait_for_drops("filter_egress", sent)
     line = f"filter dev right egress pref 9 drop: icmp {LEFT[4][1]} > {RIGHT[4][1]} type 8 code 0 in left vrf main, 84 bytes"
     lines = gateway.log().count(line)
     assert min(sent, 10) <= lines <= 40, gateway.log()

@@ -93,9 +93,8 @@ def test_a_refused_start_says_so_by_its_code(world, tmp_path):
     config.ports[0].addresses = ["10.1.0.1/99"]
     with open("/dev/full", "w") as full:
         gateway = SilentGateway(gw, config, tmp_path, full)
-        process = gw.start(binary(), "run", "--config", gateway.config_path, stdout=full, stderr=full)
+        process = gw.start(*gateway.command(), stdout=full, stderr=full)
         assert process.wait(10) == 1
-
 
 
 def test_no_color_is_honoured_on_a_terminal(tmp_path):

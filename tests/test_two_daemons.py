@@ -44,7 +44,8 @@ def start_refused(gw, config, directory, *options):
     """What a daemon says that refuses to start."""
     path = directory / "second.toml"
     path.write_text(config.render(directory / "second.sock"))
-    command = ["ip", "netns", "exec", gw.name, binary(), "run", "--config", path, *options]
+    command = ["ip", "netns", "exec", gw.name, binary(), "run", "--config", path]
+    command += ["--state-directory", directory / "state", *options]
     refused = run(command, check=False, timeout=10)
     assert refused.returncode == 1, refused
     return refused.stderr

@@ -4,7 +4,7 @@ import signal
 import time
 
 from harness.failure import CommandFailed
-from harness.gateway import Gateway, binary
+from harness.gateway import Gateway
 
 
 class SilentGateway(Gateway):
@@ -15,9 +15,7 @@ class SilentGateway(Gateway):
         self._output = output
 
     def __enter__(self):
-        self.process = self._namespace.start(
-            binary(), "run", "--config", self.config_path, stdout=self._output, stderr=self._output
-        )
+        self.process = self._namespace.start(*self.command(), stdout=self._output, stderr=self._output)
         self._wait_until(lambda: self.run("show", "ports", check=False).returncode == 0, "to answer")
         return self
 
