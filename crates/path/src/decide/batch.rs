@@ -119,6 +119,21 @@ impl Decider<'_> {
         }
     }
 
+    /// Decides a packet that has opened a connection, of which connection tracking says this now, if that
+    /// is known of packets that are alike.
+    #[inline(always)]
+    pub(crate) fn decide_opened(
+        &self,
+        at: u8,
+        tracked: &conntrack::Tracked,
+        batch: &mut Packets,
+        extensions: &mut Extensions,
+    ) -> bool {
+        let decision = &mut batch.records[usize::from(at)].decision;
+        let said = (tracked.ct_state, tracked.reference);
+        wildcard::decide_opened((at, self.tables), said, decision, extensions)
+    }
+
     /// Decides a packet again, in whose VRF are flows, and of which connection tracking says this now.
     pub(crate) fn decide_looked<const KEY: usize, F: Family<KEY>>(
         &self,
@@ -139,6 +154,7 @@ impl Decider<'_> {
             if alike.become_of(&words, key.1, &seen, self.tables, wildcards).is_some()
                 && wildcard::decide_by_entry(key, (&alike, &seen), decision, extensions)
             {
+                wildcard::note_opened((at, self.tables), &alike, decision, extensions);
                 return;
             }
         }

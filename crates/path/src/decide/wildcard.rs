@@ -70,7 +70,7 @@ pub(crate) struct Wildcards {
 }
 
 struct Entry {
-    /// No other entry has had it.
+    /// No other entry has had it. Its place follows from it.
     id: u64,
     key: [u64; KEY],
     /// Of the tables, and of the numbers of extensions.
@@ -80,6 +80,28 @@ struct Entry {
     decision: Decision,
     /// What it asks of connections, for a packet of whatever tuple.
     change: Option<Change>,
+    then: Option<Then>,
+}
+
+/// What is decided about a packet once it has opened the connection that its entry asks for: what the entry
+/// of such packets says.
+#[derive(Clone, Copy)]
+struct Then {
+    ct_state: CtState,
+    /// For whatever connection.
+    decision: Decision,
+}
+
+impl Entry {
+    /// Whether the entry that its packets have once their connection is there follows from it and from what
+    /// connection tracking says then: of what it makes of a packet, flows read nothing.
+    fn has_one_successor(&self, reads: &EndReads) -> bool {
+        let asks_for_source = match &self.change {
+            Some(Change::Make { new, destination: None, source: Some(_), .. }) => new.helper == 0,
+            _ => false,
+        };
+        asks_for_source && reads.source == 0 && reads.ports >> 16 == 0
+    }
 }
 
 impl Wildcards {
@@ -98,6 +120,13 @@ impl Wildcards {
     #[inline(always)]
     pub(crate) fn taken(&mut self) -> u64 {
         core::mem::take(&mut self.taken)
+    }
+
+    /// The entry with this number, if it is still valid.
+    #[inline(always)]
+    fn entry(&mut self, id: u64, validity: (u64, u64)) -> Option<&mut Entry> {
+        let entry = self.entries.get_mut(id as usize % PLACES)?.as_mut();
+        entry.filter(|entry| entry.id == id && entry.validity == validity)
     }
 
     /// From now on no packet has one.
@@ -378,6 +407,48 @@ pub(super) fn decide_by_entry(
     true
 }
 
+/// Decides a packet that has opened the connection that its entry has asked for, of which connection
+/// tracking says this now, if it is known what is decided about such packets.
+#[inline(always)]
+pub(super) fn decide_opened(
+    (at, tables): (u8, &Tables),
+    (ct_state, reference): (CtState, Reference),
+    decision: &mut Decision,
+    extensions: &mut Extensions,
+) -> bool {
+    let validity = (tables.generation(), extensions.times_freed);
+    let id = extensions.asked[usize::from(at)].of;
+    let then = extensions.wildcards.entry(id, validity).and_then(|entry| entry.then);
+    let Some(then) = then.filter(|then| then.ct_state == ct_state) else { return false };
+    *decision = then.decision.of_connection(reference);
+    extensions.wildcards.taken += 1;
+    if let Some(number) = decision.extension() {
+        extensions.saw(number);
+    }
+    true
+}
+
+/// Notes what an entry has said of a packet that has opened the connection that its former entry has asked
+/// for.
+#[inline(never)]
+pub(super) fn note_opened(
+    (at, tables): (u8, &Tables),
+    alike: &Alike,
+    decision: &Decision,
+    extensions: &mut Extensions,
+) {
+    let Some(reads) = tables.pipeline().end_reads(alike.vrf) else { return };
+    let validity = (tables.generation(), extensions.times_freed);
+    let id = extensions.asked[usize::from(at)].of;
+    if let Some(entry) = extensions.wildcards.entry(id, validity)
+        && entry.has_one_successor(reads)
+        && !decision.is_passing()
+    {
+        let decision = decision.of_connection(Reference::NONE);
+        entry.then = Some(Then { ct_state: alike.looked.ct_state, decision });
+    }
+}
+
 /// Decides a packet that might have an entry and has none, and gives the decision the number of its
 /// extension.
 #[inline(never)]
@@ -443,8 +514,9 @@ fn make(
         entries.resize_with(PLACES, || None);
     }
     *made += 1;
-    let (id, key) = (*made, alike.key);
-    entries[alike.place()] = Some(Entry { id, key, validity, decision: decided, change });
+    let (place, key) = (alike.place(), alike.key);
+    let id = *made * PLACES as u64 + place as u64;
+    entries[place] = Some(Entry { id, key, validity, decision: decided, change, then: None });
 }
 
 /// Whether the packets of all sources ask for the same.

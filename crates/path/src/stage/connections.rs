@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use conntrack::nat::NotLent;
 use conntrack::{
-    Connections, Direction, Handle, Hit, Named, New, Packet as Seen, Reference, Refused,
+    Connections, Direction, Handle, Hit, Named, New, Packet as Seen, Reference, Refused, Tracked,
     Translation, Tuple,
 };
 use packet::{DropReason, Packet, Time};
@@ -278,13 +278,15 @@ impl Confirming<'_, '_> {
                     Changed::MadeAndGoesOn(handle) => {
                         _ = counted.try_push(handle.index);
                         _ = made.try_push(handle);
-                        let looked = || {
-                            let (hash, way) = (own_hash(change, batch, at)?, Direction::Original);
-                            let found = connections.track_found(handle, way, &as_received, now)?;
-                            Looked::new(hash, as_received, found)
-                        };
-                        if let Some(looked) = looked() {
-                            self.decide_looked(batch, at, looked);
+                        let found = connections.track_found(
+                            handle,
+                            Direction::Original,
+                            &as_received,
+                            now,
+                        );
+                        if let Some(found) = found
+                            && self.decide_opened(batch, at, &as_received, found)
+                        {
                             was_decided = true;
                             continue;
                         }
@@ -363,6 +365,35 @@ impl Confirming<'_, '_> {
             // It must not leave untranslated.
             None => Decision::drop(DropReason::ConnectionGone).instead_of(&record.decision),
         };
+    }
+
+    /// As [`Self::decide_again`], of a packet that has opened a connection, of which connection tracking
+    /// says this. False if that is not said of the packet as it came in the zone of its VRF, or not for it.
+    #[inline(always)]
+    fn decide_opened(
+        &mut self,
+        batch: &mut Packets,
+        at: usize,
+        packet: &Seen,
+        found: Tracked,
+    ) -> bool {
+        let reference = found.reference;
+        if self.decider.decide_opened(at as u8, &found, batch, self.extensions) {
+            self.statistics.decided_again.add(1);
+            if !cfg!(debug_assertions) {
+                return true;
+            }
+        }
+        let known = batch.records[at].decision;
+        let change = self.extensions.asked[at].change.as_ref();
+        let looked = own_hash(change, batch, at).and_then(|hash| Looked::new(hash, *packet, found));
+        let Some(looked) = looked else { return false };
+        self.decide_looked(batch, at, looked);
+        let decided = batch.records[at].decision;
+        // The connection may have changed in this moment: then it is said for this packet alone.
+        let is_known = known.reference() == reference && !decided.is_passing();
+        debug_assert!(!is_known || known == decided, "{known:?} {decided:?}");
+        true
     }
 
     /// As [`Self::decide_again`], where it is known what connection tracking says.
