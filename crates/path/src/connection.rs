@@ -1,13 +1,14 @@
 //! Connections as decide and apply see them: what is read of a packet, what a decision may ask for.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
 use conntrack::{
     Connections, Expectation, Handle, Hit, New, Packet, Reference, Role, Segment, Tuple,
 };
 use packet::Time;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
-
 use pipeline::NatNew;
+use tables::PoolId;
 use wire::common::Facts;
 use wire::{FlowKey, FragmentClass, Protocol, Upper, checksum};
 
@@ -229,6 +230,14 @@ pub(crate) fn translated(key: &FlowKey, tuple: &Tuple) -> FlowKey {
     FlowKey { addresses: tuple.addresses, upper, ..*key }
 }
 
+/// How the source of a new connection is translated.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NewSource {
+    pub(crate) nat: Arc<NatNew>,
+    /// Who lends it, if it is lent.
+    pub(crate) pool: Option<PoolId>,
+}
+
 /// What a decision asks of connections before its packet goes on. The decision is for that packet
 /// alone.
 #[derive(Clone, Debug, PartialEq)]
@@ -241,7 +250,7 @@ pub(crate) enum Change {
         /// How its destination is translated, and then its source.
         destination: Option<Arc<NatNew>>,
         /// The source.
-        source: Option<Arc<NatNew>>,
+        source: Option<NewSource>,
         /// What was expected: it is translated as that says.
         expected: Option<Box<Expectation>>,
         /// A connection that was opened from the other side, and goes.

@@ -1,6 +1,6 @@
 //! Match-action tables, connections and NAT pools, as the snapshot has them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -103,6 +103,22 @@ pub enum FlowError {
     Pools,
 }
 
+/// NAT pools.
+#[derive(Clone, Default)]
+struct Pools {
+    /// By number.
+    all: Vec<Arc<NatPool>>,
+    by_spec: HashMap<Arc<NatNew>, PoolId>,
+}
+
+impl Pools {
+    fn add(&mut self, pool: NatPool) {
+        let id = PoolId(self.all.len() as u16);
+        self.by_spec.insert(Arc::clone(&pool.spec), id);
+        self.all.push(Arc::new(pool));
+    }
+}
+
 /// The flows of all VRFs, and what they need.
 #[derive(Clone)]
 pub(crate) struct Flows {
@@ -114,8 +130,8 @@ pub(crate) struct Flows {
     pub(crate) joined: Arc<BTreeMap<VrfId, Arc<[PortId]>>>,
     /// One table for all workers, the same in all snapshots once it is there.
     pub(crate) connections: Option<Arc<Connections>>,
-    /// By number. One stays as long as the gateway runs, as connections may hold ports of it.
-    pools: Arc<Vec<Arc<NatPool>>>,
+    /// They stay as long as the gateway runs, as connections may hold ports of them.
+    pools: Arc<Pools>,
     secret: u64,
 }
 
@@ -143,37 +159,34 @@ impl Flows {
                 continue;
             }
             let Some(settings) = settings(new)? else { continue };
-            if self.pools.len() >= MAX_NAT_POOLS {
+            if self.pools.all.len() >= MAX_NAT_POOLS {
                 return Err(FlowError::Pools);
             }
-            let number = self.pools.len() as u64;
+            let number = self.pools.all.len() as u64;
             let secret = [self.secret.rotate_left(17) ^ number, self.secret ^ number << 32];
             let pool = NatPool { spec: Arc::clone(new), pool: Pool::new(settings, secret)? };
-            Arc::make_mut(&mut self.pools).push(Arc::new(pool));
+            Arc::make_mut(&mut self.pools).add(pool);
         }
         Ok(())
     }
 
-    /// There are few kinds of pools, and each is compared quickly.
     pub(crate) fn pool_of(&self, new: &NatNew) -> Option<PoolId> {
-        let is_of = |spec: &NatNew| core::ptr::eq(spec, new) || spec == new;
-        let place = self.pools.iter().position(|pool| is_of(&pool.spec))?;
-        Some(PoolId(place as u16))
+        self.pools.by_spec.get(new).copied()
     }
 
     pub(crate) fn pool(&self, PoolId(number): PoolId) -> Option<&NatPool> {
-        self.pools.get(usize::from(number)).map(|pool| &**pool)
+        self.pools.all.get(usize::from(number)).map(|pool| &**pool)
     }
 
     /// The pool that has lent what a connection's binding says.
     pub(crate) fn pool_of_binding(&self, binding: u64) -> Option<PoolId> {
         let number = (binding >> POOL_SHIFT) as usize & MAX_NAT_POOLS;
-        let place = number.checked_sub(1).filter(|place| *place < self.pools.len())?;
+        let place = number.checked_sub(1).filter(|place| *place < self.pools.all.len())?;
         Some(PoolId(place as u16))
     }
 
     pub(crate) fn pools(&self) -> impl Iterator<Item = &NatPool> {
-        self.pools.iter().map(|pool| &**pool)
+        self.pools.all.iter().map(|pool| &**pool)
     }
 
     /// Gives back what a connection had of a pool.

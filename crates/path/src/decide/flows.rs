@@ -327,16 +327,17 @@ fn wants<T>(
         };
         is_helped |= wanted.has_helper();
         match change {
-            None => *change = changed(&wanted, tracked),
+            None => *change = changed(&wanted, tracked, tracking.tables),
             // One after the other: what one makes of the packet is known when it is done.
             Some(Change::Make { has_more, .. }) => {
-                let more = changed(&wanted, tracked);
+                let more = changed(&wanted, tracked, tracking.tables);
                 *has_more |= more.is_some();
                 said.may_turn |= more.is_some_and(|more| !is_plain(&more));
                 continue;
             }
             Some(Change::Write { .. }) => {
-                said.may_turn |= changed(&wanted, tracked).is_some_and(|more| !is_plain(&more));
+                said.may_turn |=
+                    changed(&wanted, tracked, tracking.tables).is_some_and(|more| !is_plain(&more));
                 continue;
             }
         }

@@ -26,7 +26,6 @@ use std::sync::Arc;
 
 use conntrack::Connections;
 use packet::{DropReason, Time};
-use pipeline::NatNew;
 use tables::{Direction, NatPool, Policy, PoolId, Tables};
 use wire::{FlowKey, FragmentClass, Origin, Protocol, Spi, Upper, VrfId};
 
@@ -39,7 +38,7 @@ pub(crate) use self::locality::Locality;
 pub(crate) use self::plain::IKE;
 pub(crate) use self::source::{has_broadcast, source_of_error};
 pub(crate) use self::wildcard::Wildcards;
-use crate::connection::Change;
+use crate::connection::{Change, NewSource};
 use crate::decision::Decision;
 use crate::extension::{Copied, Extension};
 use plain::{Admission, Deciding, Mark, Translated, admission_of_forwarded, is_link_local_v6};
@@ -188,9 +187,8 @@ impl<'t> Decider<'t> {
     }
 
     /// The pool that lends sources for a translation.
-    pub(crate) fn nat_pool(&self, nat: &NatNew) -> Option<(PoolId, &'t NatPool)> {
-        let id = self.tables.nat_pool_of(nat)?;
-        Some((id, self.tables.nat_pool(id)?))
+    pub(crate) fn nat_pool(&self, source: &NewSource) -> Option<(PoolId, &'t NatPool)> {
+        Some((source.pool?, self.tables.nat_pool(source.pool?)?))
     }
 
     /// The pool that has lent what a connection's binding says.

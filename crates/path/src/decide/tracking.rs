@@ -16,7 +16,7 @@ use super::flows::Seen;
 use super::trace::Trace;
 use super::way::routed;
 use super::{Deciding, LookedUp, Translated};
-use crate::connection::{self, Change};
+use crate::connection::{self, Change, NewSource};
 use crate::extension::MOST_CONNECTIONS;
 
 /// What the `ct(commit)` of a packet ask for together of one connection.
@@ -85,11 +85,11 @@ impl Wanted<'_> {
 }
 
 /// What is to be done for that, if it is not so already.
-pub(super) fn changed(wanted: &Wanted<'_>, tracked: &Tracked) -> Option<Change> {
+pub(super) fn changed(wanted: &Wanted<'_>, tracked: &Tracked, tables: &Tables) -> Option<Change> {
     match tracked.connection {
         Some((handle, direction)) => {
             if wanted.force && direction == Direction::Reply {
-                return make(wanted, tracked, Some(handle));
+                return make(wanted, tracked, Some(handle), tables);
             }
             let ((mark, mark_bits), (label, label_bits)) = (wanted.mark, wanted.label);
             let is_so = (tracked.mark ^ mark) & mark_bits == 0
@@ -102,12 +102,17 @@ pub(super) fn changed(wanted: &Wanted<'_>, tracked: &Tracked) -> Option<Change> 
                 helper: wanted.helper,
             })
         }
-        None if tracked.state.contains(CtState::NEW) => make(wanted, tracked, None),
+        None if tracked.state.contains(CtState::NEW) => make(wanted, tracked, None, tables),
         None => None,
     }
 }
 
-fn make(wanted: &Wanted<'_>, tracked: &Tracked, instead_of: Option<Handle>) -> Option<Change> {
+fn make(
+    wanted: &Wanted<'_>,
+    tracked: &Tracked,
+    instead_of: Option<Handle>,
+    tables: &Tables,
+) -> Option<Change> {
     let original = tracked.own?;
     // What was expected has the mark and the label of the connection that has announced it, but for
     // what is written here.
@@ -122,7 +127,9 @@ fn make(wanted: &Wanted<'_>, tracked: &Tracked, instead_of: Option<Handle>) -> O
         master: tracked.expected.as_ref().map(|expected| expected.master.index),
         ..New::plain(wanted.zone, original)
     };
-    let (destination, source) = (wanted.destination.cloned(), wanted.source.cloned());
+    let destination = wanted.destination.cloned();
+    let source =
+        wanted.source.map(|nat| NewSource { nat: Arc::clone(nat), pool: tables.nat_pool_of(nat) });
     let expected = tracked.expected.as_ref();
     let expected = expected.filter(|expected| wanted.has_nat && expected.is_translated()).cloned();
     Some(Change::Make { new, destination, source, expected, instead_of, has_more: false })

@@ -373,7 +373,7 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
             zone: new.zone,
             original: new.original,
             destination: destination.as_deref(),
-            source: source.as_deref(),
+            source: source.as_ref().map(|source| &*source.nat),
             is_expected: expected.is_some(),
             has_more: *has_more,
             refused,

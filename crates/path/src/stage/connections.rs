@@ -5,7 +5,6 @@
 //! decision asks of connections is done here too, so that the next packet finds it.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use conntrack::nat::NotLent;
@@ -22,7 +21,7 @@ use wire::{Addresses, FlowKey, FragmentClass, Protocol, Upper, ipv6};
 use crate::batch::{Known, Packets, Record};
 use crate::cache::lookup::{Family, V4, V6};
 use crate::cache::{Cache, key};
-use crate::connection::{self, Change};
+use crate::connection::{self, Change, NewSource};
 use crate::decide::{Decider, Looked};
 use crate::decision::{Decision, Verdict};
 use crate::extension::{Asked, Copied, Extension, Extensions, Further, MOST_CONNECTIONS, Rewrite};
@@ -278,12 +277,8 @@ impl Confirming<'_, '_> {
                     Changed::MadeAndGoesOn(handle) => {
                         _ = counted.try_push(handle.index);
                         _ = made.try_push(handle);
-                        let found = connections.track_found(
-                            handle,
-                            Direction::Original,
-                            &as_received,
-                            now,
-                        );
+                        let found =
+                            connections.track_found(handle, Direction::Original, &as_received, now);
                         if let Some(found) = found
                             && self.decide_opened(batch, at, &as_received, found)
                         {
@@ -440,7 +435,7 @@ impl Confirming<'_, '_> {
                 let made = match expected {
                     Some(expected) => self.make_expected(new, expected, packet, connections),
                     None => {
-                        let nat = [destination.as_ref(), source.as_ref()];
+                        let nat = (destination.as_deref(), source.as_ref());
                         self.make(new, nat, packet, connections)
                     }
                 };
@@ -462,7 +457,7 @@ impl Confirming<'_, '_> {
     fn make(
         &self,
         new: &New,
-        [destination, source]: [Option<&Arc<NatNew>>; 2],
+        (destination, source): (Option<&NatNew>, Option<&NewSource>),
         (packet, length): (&Seen, u32),
         connections: &Connections,
     ) -> Result<Handle, NotMade> {
@@ -481,7 +476,7 @@ impl Confirming<'_, '_> {
                 let try_source = |from: &Tuple| {
                     commit(&New { reply: from.reversed(), ..*new }).map_err(NotMade::from)
                 };
-                let keeps = source.is_some_and(|source| source.addresses.is_none());
+                let keeps = source.is_some_and(|source| source.nat.addresses.is_none());
                 return match try_source(to) {
                     Err(NotMade::Taken) if keeps => connection::other_ports(to)
                         .map(|from| try_source(&from))
