@@ -27,7 +27,7 @@ use crate::host::{self, errors::IcmpError};
 use crate::mss::{self, SynWay, tunnel_limit};
 use crate::outputs::{Attached, Buffers, Neighbours, Objects, Outputs};
 use crate::stage::runs::{ClearWay, ETHERNET, FrameWay, Run};
-use crate::stage::{connections, seal};
+use crate::stage::{seal, translate};
 use crate::tap::TapWriter;
 
 /// So many changes of the policies from packet to packet, in the batch before, make two passes for
@@ -312,7 +312,7 @@ impl Applier<'_, '_> {
             self.copies(number, &mut packet, &known, queues);
         }
         if let Some(rewrite) = self.extensions.get(number).rewrite.filter(|_| !goes_again) {
-            connections::write_fields(&mut packet, &mut known, &rewrite);
+            translate::write_fields(&mut packet, &mut known, &rewrite);
         }
         self.handle::<true>(packet, &known, limit, queues);
     }
@@ -334,7 +334,7 @@ impl Applier<'_, '_> {
             }
             let mut known = Known { decision: self.extensions.begin_copy(&copied), ..*known };
             if let Some(rewrite) = copied.extension.rewrite {
-                connections::write_fields(&mut copy, &mut known, &rewrite);
+                translate::write_fields(&mut copy, &mut known, &rewrite);
             }
             match known.decision.verdict() {
                 // There is room for one of these for each packet.
@@ -498,7 +498,7 @@ impl Applier<'_, '_> {
         // Connections translate what is both, and flows write other fields of it.
         if known.decision.is_rewritten() && !known.decision.is_translated() {
             let extension = known.decision.extension().map(|number| self.extensions.get(number));
-            return connections::rewrite(packet, known, extension.and_then(|it| it.rewrite));
+            return translate::rewrite(packet, known, extension.and_then(|it| it.rewrite));
         }
         match known.decision.is_translated() {
             false => Ok(packet),
@@ -506,9 +506,9 @@ impl Applier<'_, '_> {
                 let extension = known.decision.extension();
                 let further = extension.map(|number| self.extensions.get(number).further);
                 let objects = self.neighbours.outputs.objects;
-                connections::translate_by_all(packet, known, &further.unwrap_or_default(), objects)
+                translate::by_all(packet, known, &further.unwrap_or_default(), objects)
             }
-            true => connections::translate(packet, known, self.neighbours.outputs.objects),
+            true => translate::by_connection(packet, known, self.neighbours.outputs.objects),
         }
     }
 

@@ -11,4 +11,5 @@ pub(crate) mod queue;
 pub(crate) mod receive;
 mod runs;
 pub(crate) mod seal;
+mod translate;
 pub(crate) mod waiting;

@@ -10,7 +10,7 @@ use wire::{PortId, ethernet, ipv4};
 use crate::batch::{DEFRAGMENTED, FOREIGN, Record};
 use crate::decision::Decision;
 use crate::outputs::Objects;
-use crate::stage::connections;
+use crate::stage::translate;
 
 /// Length of an Ethernet header, of one with a VLAN tag, and of one with two.
 pub(super) const ETHERNET: usize = ethernet::HEADER_LENGTH;
@@ -93,7 +93,7 @@ impl<'t> ClearWay<'t> {
                 break;
             }
             // Of a connection that has ended since, packets are dropped elsewhere.
-            if NAT && !connections::translate_whole(packet, record, objects) {
+            if NAT && !translate::whole(packet, record, objects) {
                 break;
             }
             let Some(frame) = packet.grow_front(LINK) else { break };

@@ -17,7 +17,7 @@ use crate::batch::Queue;
 use crate::decide::Locality;
 use crate::host::{errors, resolve};
 use crate::outputs::{Buffers, Neighbours};
-use crate::stage::connections;
+use crate::stage::translate;
 
 /// Sends what waited for neighbours that are known now.
 pub(crate) fn resume(neighbours: &mut Neighbours<'_>) {
@@ -89,7 +89,7 @@ pub(crate) fn advance(
             let mut is_told = false;
             // Its sender is told about the packet that it has sent.
             if let Some(Sender { vrf, before }) = sender
-                && before.is_none_or(|before| connections::restore(&mut packet, before).is_some())
+                && before.is_none_or(|before| translate::restore(&mut packet, before).is_some())
                 && let Some((message, arrival)) =
                     errors::unanswered(&packet, vrf, outputs, locality, limiter)
             {
