@@ -12,7 +12,7 @@ use types::RejectWith;
 use wire::{IpRange, PortId, VrfId};
 
 /// How many kinds of flows a VRF may have, with none.
-pub(crate) const KINDS: usize = 19;
+pub(crate) const KINDS: usize = 20;
 /// Flows whose connections count for a class, as only those of `[firewall]` do.
 const WITH_LIMITS: usize = 17;
 
@@ -392,6 +392,23 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
             ),
             flow(1, 8, &[has(NEW)], &[ct(commit())]),
             flow(2, 1, &[], &[]),
+        ],
+        // Sources are translated, and it is read what they become.
+        19 => vec![
+            flow(0, 10, &[], &[to_table_1(Some(NatSpec::default()))]),
+            flow(
+                1,
+                9,
+                &[has(NEW), (Field::DlType, 0x800, 0xffff)],
+                &[ct(Ct {
+                    nat: nat(NatEnd::Source, "10.2.0.1-10.2.0.2", None),
+                    table: Some(2),
+                    ..commit()
+                })],
+            ),
+            flow(1, 1, &[], &[NORMAL]),
+            flow(2, 9, &[(Field::NwSrc, 0x0a02_0001, 0xffff_ffff)], &[Action::Output(b)]),
+            flow(2, 1, &[], &[NORMAL]),
         ],
         // A second zone for what no more is asked of, and two outputs.
         _ => vec![
