@@ -10,7 +10,7 @@ use tables::{
     FlowHash, Group, IfId, NextHopId, NextHopState, Policy, PolicyName, Port, Route, RouteKind,
     Rule, RuleAction, Sa, Spd, Tables, Template, Vrf, own_priority,
 };
-use wire::{FlowKey, Mac, PacketFields, PortId, SaSlot, Spi, VrfId};
+use wire::{FlowKey, Mac, PacketFields, PortId, Spi, VrfId};
 
 use super::features::{Queues, Taps};
 use super::question::Question;
@@ -545,28 +545,12 @@ fn host(f: &mut fmt::Formatter<'_>, address: IpAddr, delivery: Delivery) -> fmt:
 struct FlowNames<'t>(&'t Tables);
 
 impl Names for FlowNames<'_> {
-    fn port(&self, name: &str) -> Option<PortId> {
-        self.0.port_named(name).map(|port| port.id)
-    }
-
     fn port_name(&self, port: PortId) -> Option<String> {
         self.0.port(port).map(|port| port.spec.name.to_string())
     }
 
-    fn vrf(&self, name: &str) -> Option<VrfId> {
-        self.0.vrfs().find(|vrf| *vrf.name == *name).map(|vrf| vrf.id)
-    }
-
     fn vrf_name(&self, id: VrfId) -> Option<String> {
         self.0.vrf(id).map(|vrf| vrf.name.to_string())
-    }
-
-    fn sa(&self, _: &str) -> Option<SaSlot> {
-        None
-    }
-
-    fn sa_name(&self, _: SaSlot) -> Option<String> {
-        None
     }
 }
 
