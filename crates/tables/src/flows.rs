@@ -261,3 +261,71 @@ fn count(range: &IpRange) -> Option<u128> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use pipeline::{Ct, Match, NatSpec, Number, Zone};
+
+    use super::*;
+
+    /// Translates to the address with this number. Of one group, its ports take little memory.
+    fn translating(number: usize) -> Flow {
+        let address = IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + number as u32));
+        let new = NatNew {
+            end: NatEnd::Source,
+            addresses: Some(IpRange::new(address, address).unwrap()),
+            ports: None,
+            choice: None,
+            persistent: false,
+            endpoint_independent: true,
+            blocks: None,
+        };
+        let nat = Some(NatSpec { new: Some(Arc::new(new)), twice: false });
+        let ct = Ct {
+            commit: true,
+            force: false,
+            table: None,
+            zone: Zone::Number(Number::This(0)),
+            nat,
+            exec: vec![],
+            alg: None,
+            limit: None,
+        };
+        Flow {
+            vrf: VrfId::MAIN,
+            table: 0,
+            priority: 1,
+            matches: Match::ANY,
+            actions: vec![Action::Ct(Box::new(ct))],
+            cookie: 0,
+            idle_timeout: 0,
+            hard_timeout: 0,
+        }
+    }
+
+    fn pool_of(flows: &Flows, flow: &Flow) -> Option<PoolId> {
+        flows.pool_of(flow.translations().next()?)
+    }
+
+    #[test]
+    fn pools_are_found_by_what_they_are_for_and_are_so_many_at_most() {
+        let mut flows = Flows::new(7);
+        let all: Vec<Flow> = (0..=MAX_NAT_POOLS).map(translating).collect();
+        let (first, last) = (&all[..1], &all[MAX_NAT_POOLS..]);
+        flows.make_pools(all[..MAX_NAT_POOLS].iter()).unwrap();
+        for (number, flow) in all[..MAX_NAT_POOLS].iter().enumerate() {
+            let id = pool_of(&flows, flow).unwrap();
+            assert_eq!(id, PoolId(number as u16));
+            let pool = flows.pool(id).unwrap();
+            assert_eq!(flow.translations().next(), Some(&pool.spec));
+            assert_eq!(flows.pool_of_binding(id.binding(1)), Some(id));
+        }
+        // One that is there already is another one's too.
+        flows.make_pools([translating(0)].iter().chain(first)).unwrap();
+        assert_eq!(flows.make_pools(last.iter()), Err(FlowError::Pools));
+        assert_eq!(pool_of(&flows, &last[0]), None);
+        assert_eq!(flows.pools().count(), MAX_NAT_POOLS);
+    }
+}
