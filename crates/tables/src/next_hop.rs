@@ -241,7 +241,7 @@ pub(crate) struct NextHops {
     nodes: Vec<Arc<Node>>,
     /// Of each that is there. Beside them, so that a next hop stays one line of plain data, and a
     /// change of one copies none of these.
-    counters: Slots<CellCounters>,
+    counters: Slots<CellCounters, PAGE>,
     cells: Cells,
     /// The first free line below `made`, or [`END`].
     free: u32,

@@ -101,6 +101,8 @@ pub struct Sad {
     slots: Slots<Arc<Slot>>,
     inbound: Map<InboundKey, Arc<Sa>>,
     identities: Map<SaIdentity, SaSlot>,
+    /// How many SAs there are whose packets inside are in a VRF.
+    insides: Map<VrfId, u32>,
     /// For each template without a source or without a reqid that an SA serves: those SAs' slots.
     wildcards: Map<Wildcard, Arc<Candidates>>,
     given_up: VecDeque<SaSlot>,
@@ -116,6 +118,7 @@ impl Sad {
             slots: Slots::new(),
             inbound: Map::new(secret),
             identities: Map::new(secret),
+            insides: Map::new(secret),
             wildcards: Map::new(secret),
             given_up: VecDeque::new(),
             numbers: 0,
@@ -131,6 +134,11 @@ impl Sad {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether the packets inside of an SA are in this VRF.
+    pub(crate) fn are_inside(&self, vrf: VrfId) -> bool {
+        self.insides.get(&vrf).is_some()
     }
 
     /// The SA that an ESP packet to `destination` with `spi` is for.
@@ -217,6 +225,8 @@ impl Sad {
             Arc::make_mut(place).sas.push(Arc::clone(&sa));
         }
         self.inbound.insert(InboundKey::of(&spec), Arc::clone(&sa));
+        let inside = self.insides.get(&identity.inner).copied().unwrap_or(0);
+        self.insides.insert(identity.inner, inside + 1);
         for wildcard in Wildcard::of(&identity) {
             match self.wildcards.get_mut(&wildcard) {
                 Some(candidates) => Arc::make_mut(candidates).push(self.serial, slot),
@@ -233,6 +243,11 @@ impl Sad {
     /// Removes an SA, and its slot with the last one.
     pub(crate) fn remove(&mut self, vrf: VrfId, destination: IpAddr, spi: Spi) -> Option<Arc<Sa>> {
         let sa = self.inbound.remove(&InboundKey { vrf, destination, spi })?;
+        let inner = sa.spec.identity.inner;
+        match self.insides.get_mut(&inner) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => _ = self.insides.remove(&inner),
+        }
         if let Some(place) = self.slots.get_mut(sa.slot.0) {
             let sas = &mut Arc::make_mut(place).sas;
             if let Ok(at) = sas.binary_search_by_key(&sa.serial, |sa| sa.serial) {

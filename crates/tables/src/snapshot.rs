@@ -5,6 +5,8 @@ mod flows;
 #[cfg(test)]
 mod full;
 mod leaks;
+#[cfg(test)]
+mod many;
 mod next_hops;
 mod policies;
 mod ports;
@@ -19,7 +21,7 @@ mod vrfs;
 mod xfrm_links;
 
 use core::fmt;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -34,8 +36,10 @@ use crate::flows::Flows;
 use crate::group::Groups;
 use crate::log::{Change, ChangeLog};
 use crate::map::Map;
+use crate::names::Names;
 use crate::neighbour::Neighbours;
 use crate::next_hop::NextHops;
+use crate::numbers::Numbers;
 use crate::policy::{
     Direction, IfId, Policy, PolicyHandle, PolicySlot, Scope, Selector, SelectorKey, Template,
 };
@@ -46,6 +50,7 @@ use crate::routing_table::RoutingTable;
 use crate::rule::Rules;
 use crate::sad::{Sa, Sad};
 use crate::slots::Slots;
+use crate::sorted::Sorted;
 use crate::sought::Sought;
 use crate::spd::{LookupEngine, Spd};
 use crate::system::SystemAddresses;
@@ -63,6 +68,13 @@ pub use sides::Boundary;
 
 /// What packets read of so many VRFs stays in the processor's caches.
 const MANY_VRFS: usize = 256;
+
+/// How many VRFs, or ports, are copied together when one of them changes: pointers to them. For each
+/// such chunk a copy of all has a pointer.
+const VRF_CHUNK: usize = 64;
+const PORT_CHUNK: usize = 128;
+/// The same of counters.
+const COUNTER_CHUNK: usize = 32;
 
 /// The snapshot.
 ///
@@ -85,23 +97,29 @@ pub struct Tables {
     /// The generation that last took a port out of its VRF, or removed a VRF.
     parted: u64,
     /// By number; the numbers of removed ones are used again.
-    vrfs: Arc<[Option<Arc<Vrf>>]>,
+    vrfs: Slots<Arc<Vrf>, VRF_CHUNK>,
+    vrf_numbers: Numbers,
+    vrf_names: Names,
     /// Of each of them, by number, as of the last publication.
     parsing: Arc<[VrfParsing]>,
     /// Whose each routing table is.
-    table_owners: Arc<BTreeMap<TableId, VrfId>>,
+    table_owners: Map<TableId, VrfId>,
     /// Routing tables that no VRF has. None is empty.
     loose_tables: Arc<BTreeMap<TableId, Arc<RoutingTable>>>,
     /// What VRFs begin with. They share it, so that an empty one costs next to nothing.
     no_policies: Arc<Spd>,
     no_routes: RoutingTable,
     /// By number, which the caller of `add_port` chooses.
-    ports: Arc<[Option<Arc<Port>>]>,
+    ports: Slots<Arc<Port>, PORT_CHUNK>,
+    port_numbers: Numbers,
+    port_names: Names,
+    /// How many ports have queues, and how many have none.
+    port_counts: [usize; 2],
     /// What sub-ports and next hops count in.
     cells: Cells,
     /// Of each port that has no queue, by its number. Beside the ports, so that a packet is counted without
     /// reading its port.
-    port_counters: Slots<VlanCounters>,
+    port_counters: Slots<VlanCounters, COUNTER_CHUNK>,
     /// The same in all snapshots.
     sought: Arc<Sought>,
     /// Those that are there or have policies.
@@ -117,8 +135,8 @@ pub struct Tables {
     /// Policy rules.
     rules: Arc<Rules>,
     highest_shares: HighestShares,
-    /// How many VRFs have routes into others.
-    leaking: usize,
+    /// The VRFs that have routes into others.
+    leaking: Arc<BTreeSet<VrfId>>,
     /// What ports and VRFs add to the features of VRFs.
     shares: Arc<Shares>,
     /// Whether a port lowers the MSS of TCP connections.
@@ -160,7 +178,15 @@ impl Tables {
             ike: types::Ike::default(),
             routes: no_routes.clone(),
             since: 0,
+            ports: Sorted::default(),
         };
+        let (mut vrfs, mut vrf_numbers) = (Slots::new(), Numbers::default());
+        let mut vrf_names = Names::new(secret);
+        vrf_numbers.add(VrfId::MAIN.0);
+        vrf_names.add(&main.name, VrfId::MAIN.0);
+        vrfs.set(VrfId::MAIN.0.into(), Arc::new(main));
+        let mut table_owners = Map::new(secret);
+        table_owners.insert(TableId::MAIN, VrfId::MAIN);
         Self {
             generation: 0,
             policy_generation: 0,
@@ -170,13 +196,18 @@ impl Tables {
             workers,
             lookup_engine: LookupEngine::default(),
             parted: 0,
-            vrfs: Arc::new([Some(Arc::new(main))]),
+            vrfs,
+            vrf_numbers,
+            vrf_names,
             parsing: Arc::default(),
-            table_owners: Arc::new(BTreeMap::from([(TableId::MAIN, VrfId::MAIN)])),
+            table_owners,
             loose_tables: Arc::default(),
             no_policies,
             no_routes,
-            ports: Arc::default(),
+            ports: Slots::new(),
+            port_numbers: Numbers::default(),
+            port_names: Names::new(secret),
+            port_counts: [0; 2],
             next_hops: NextHops::new(cells.clone()),
             cells,
             port_counters: Slots::new(),
@@ -190,7 +221,7 @@ impl Tables {
             rules: Arc::new(Rules::new(secret)),
             flows: Arc::new(Flows::new(secret)),
             highest_shares: HighestShares::default(),
-            leaking: 0,
+            leaking: Arc::default(),
             shares: Arc::new(Shares::new(secret)),
             clamps: false,
             egress_reads: (PacketFields::NONE, false),
@@ -246,7 +277,7 @@ impl Tables {
     /// A VRF.
     #[inline]
     pub fn vrf(&self, id: VrfId) -> Option<&Vrf> {
-        self.vrfs.get(usize::from(id.0))?.as_deref()
+        self.vrfs.get(id.0.into()).map(|vrf| &**vrf)
     }
 
     /// What a VRF is called.
@@ -257,7 +288,7 @@ impl Tables {
     /// Whether there are so many VRFs that one of them is far away when its next packet comes.
     #[inline(always)]
     pub fn has_many_vrfs(&self) -> bool {
-        self.vrfs.len() > MANY_VRFS
+        self.vrfs.places() > MANY_VRFS
     }
 
     /// Asks for the memory in which routes of packets of several VRFs are found, step by step, so
@@ -278,31 +309,52 @@ impl Tables {
 
     /// Every VRF, by number.
     pub fn vrfs(&self) -> impl Iterator<Item = &Vrf> {
-        self.vrfs.iter().flatten().map(|vrf| &**vrf)
+        let all = self.vrfs.iter();
+        #[cfg(test)]
+        let all = all.inspect(|_| many::look_at_one());
+        all.map(|vrf| &**vrf)
     }
 
     /// The VRF of this name.
     pub fn vrf_named(&self, name: &str) -> Option<&Vrf> {
-        self.vrfs().find(|vrf| &*vrf.name == name)
+        let mut alike = self.vrf_names.of(name).filter_map(|number| self.vrf(VrfId(number)));
+        alike.find(|vrf| &*vrf.name == name)
     }
 
     /// A port.
     #[inline]
     pub fn port(&self, id: PortId) -> Option<&Port> {
-        self.ports.get(usize::from(id.0))?.as_deref()
+        self.ports.get(id.0.into()).map(|port| &**port)
     }
 
     /// Every port, by number.
     pub fn ports(&self) -> impl Iterator<Item = &Port> {
-        let all = self.ports.iter().flatten();
+        let all = self.ports.iter();
         #[cfg(test)]
-        let all = all.inspect(|_| shares::tests::look_at_a_port());
+        let all = all.inspect(|_| many::look_at_one());
         all.map(|port| &**port)
+    }
+
+    /// How many ports there are.
+    pub fn port_count(&self) -> usize {
+        self.port_counts.iter().sum()
+    }
+
+    /// The ports of a VRF, by number.
+    pub fn ports_of(&self, vrf: VrfId) -> impl Iterator<Item = &Port> {
+        let ids = self.vrf(vrf).into_iter().flat_map(|vrf| vrf.ports.iter());
+        ids.filter_map(|id| self.port(*id))
+    }
+
+    /// The lowest number from `first` on that no port has, if there is one.
+    pub fn free_port_id(&self, first: PortId) -> Option<PortId> {
+        self.port_numbers.lowest_free(first.0).map(PortId)
     }
 
     /// The port of this name.
     pub fn port_named(&self, name: &str) -> Option<&Port> {
-        self.ports().find(|port| &*port.spec.name == name)
+        let mut alike = self.port_names.of(name).filter_map(|number| self.port(PortId(number)));
+        alike.find(|port| &*port.spec.name == name)
     }
 
     /// What a sub-port or an xfrm link has done. What other ports have done, their queues count.
@@ -399,8 +451,7 @@ impl Tables {
         self.lookup_engine = engine;
         let none =
             core::mem::replace(&mut self.no_policies, Arc::new(Spd::new(engine, self.secret)));
-        for vrf in Arc::make_mut(&mut self.vrfs).iter_mut().flatten() {
-            let vrf = Arc::make_mut(vrf);
+        for vrf in self.vrfs.iter_mut().map(Arc::make_mut) {
             match Arc::ptr_eq(&vrf.spd, &none) {
                 true => vrf.spd = Arc::clone(&self.no_policies),
                 false => Arc::make_mut(&mut vrf.spd).set_engine(engine),
@@ -451,15 +502,11 @@ impl Tables {
     }
 
     fn vrf_mut(&mut self, id: VrfId) -> Result<&mut Vrf, TableError> {
-        let vrfs = Arc::make_mut(&mut self.vrfs);
-        let vrf = vrfs.get_mut(usize::from(id.0)).and_then(Option::as_mut);
-        vrf.map(Arc::make_mut).ok_or(TableError::NoVrf(id))
+        self.vrfs.get_mut(id.0.into()).map(Arc::make_mut).ok_or(TableError::NoVrf(id))
     }
 
     fn port_mut(&mut self, id: PortId) -> Result<&mut Port, TableError> {
-        let ports = Arc::make_mut(&mut self.ports);
-        let port = ports.get_mut(usize::from(id.0)).and_then(Option::as_mut);
-        port.map(Arc::make_mut).ok_or(TableError::NoPort(id))
+        self.ports.get_mut(id.0.into()).map(Arc::make_mut).ok_or(TableError::NoPort(id))
     }
 
     fn no_neighbours(&self) -> Arc<Neighbours> {
@@ -472,8 +519,8 @@ impl fmt::Debug for Tables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tables")
             .field("generation", &self.generation)
-            .field("vrfs", &self.vrfs)
-            .field("ports", &self.ports)
+            .field("vrfs", &self.vrfs().collect::<Vec<_>>())
+            .field("ports", &self.ports.iter().collect::<Vec<_>>())
             .field("next_hops", &self.next_hops)
             .field("policies", &self.policies)
             .field("sad", &self.sad)

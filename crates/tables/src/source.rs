@@ -22,7 +22,7 @@ impl Tables {
         if let Some(said) = said.filter(|said| self.vrf(vrf).is_some_and(|it| it.is_local(*said))) {
             return Some(said);
         }
-        let of_vrf = self.ports().filter(|it| it.spec.vrf == vrf);
+        let of_vrf = self.ports_of(vrf);
         match peer {
             IpAddr::V4(_) => {
                 let by = self.port(port).filter(|port| port.spec.vrf == vrf);

@@ -6,12 +6,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use types::{Ike, Ipsec, PacketFields, TableId};
-use wire::{IpPrefix, VrfId};
+use wire::{IpPrefix, PortId, VrfId};
 
 use crate::policy::Direction;
 use crate::route::Route;
 use crate::routing_table::RoutingTable;
 use crate::snapshot::VrfFeatures;
+use crate::sorted::{Keyed, Sorted};
 use crate::spd::Spd;
 
 /// One VRF. What deciding a packet reads of it is in its first cache line: in the next packet of
@@ -39,6 +40,8 @@ pub struct Vrf {
     /// The generation that it was added for. Its number alone does not tell it from one that had
     /// the number before.
     pub(crate) since: u64,
+    /// Its ports.
+    pub(crate) ports: Sorted<PortId>,
 }
 
 /// The pointers to what routes are found in end in the first line.
@@ -102,6 +105,14 @@ impl Vrf {
     /// How many routes there are.
     pub fn route_count(&self) -> usize {
         self.routes.route_count()
+    }
+}
+
+impl Keyed for PortId {
+    type Key = Self;
+
+    fn key(&self) -> Self {
+        *self
     }
 }
 

@@ -42,8 +42,7 @@ pub(super) fn of(tables: &Tables) -> Vec<Boundary> {
 fn sentence(tables: &Tables, vrf: &Vrf) -> String {
     let mut parts = Vec::new();
     for side in [Side::Protected, Side::Unprotected, Side::Unset] {
-        let is_there = |port: &&Port| port.spec.vrf == vrf.id && port.side == side;
-        let ports = || tables.ports().filter(is_there);
+        let ports = || tables.ports_of(vrf.id).filter(|port| port.side == side);
         let name = |port: &Port| match (port.spec.side, tables.tunnel_end_at(port.id)) {
             (Side::Unset, Some(end)) => named(&port.spec.name, end),
             _ => port.spec.name.to_string(),

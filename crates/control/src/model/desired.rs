@@ -1,6 +1,6 @@
 //! The desired state, and who asked for each part of it.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -16,10 +16,13 @@ use types::{IfId, IpPrefix, LinkKind, Mac, PortId, Spi, VlanId, VlanProtocol, Vl
 use super::filters::FilterKey;
 use super::firewall::DesiredFirewall;
 use super::neighbours::Neighbours;
+use super::port_list::PortList;
 use super::qdiscs::{DesiredTree, Device};
+use super::recursive::Routes;
 use super::refuse::{no_port, no_vrf};
 use super::rule_list::RuleList;
 use super::shared::Shared;
+use super::tree::Tree;
 use super::watch::Watch;
 use crate::check::KeyUses;
 use crate::conntrack_settings::ConntrackSettings;
@@ -32,25 +35,25 @@ pub(super) struct Desired {
     pub(super) gateway: Option<GatewaySettings>,
     /// Where the file says something of it.
     pub(super) conntrack: Option<ConntrackSettings>,
-    pub(super) vrfs: Shared<BTreeMap<String, DesiredVrf>>,
-    pub(super) ports: Shared<BTreeMap<String, DesiredPort>>,
+    pub(super) vrfs: Tree<String, DesiredVrf>,
+    pub(super) ports: PortList,
     /// Large buffers of each worker, once the first configuration has decided it.
     pub(super) large_buffers: Option<usize>,
     /// By table and prefix, the lowest metric first; never empty.
-    pub(super) routes: Shared<BTreeMap<Place, Vec<DesiredRoute>>>,
+    pub(super) routes: Routes,
     /// Those of them with a route that leads into another VRF.
-    pub(super) far_routes: BTreeSet<Place>,
+    pub(super) far_routes: Shared<BTreeSet<Place>>,
     /// By table and next hop: the prefixes with a route by this recursive next hop.
-    pub(super) recursive: Shared<BTreeMap<(TableRef, IpAddr), BTreeSet<IpPrefix>>>,
+    pub(super) recursive: Tree<(TableRef, IpAddr), Tree<IpPrefix, ()>>,
     pub(super) rules: Shared<RuleList>,
-    pub(super) neighbours: Shared<Neighbours>,
-    pub(super) qdiscs: BTreeMap<Device, DesiredTree>,
+    pub(super) neighbours: Neighbours,
+    pub(super) qdiscs: Shared<BTreeMap<Device, DesiredTree>>,
     pub(super) states: Shared<BTreeMap<StateKey, DesiredSa>>,
     /// Of the SAs.
     pub(super) keys: Shared<KeyUses>,
     /// By index.
     pub(super) policies: Shared<BTreeMap<u32, DesiredPolicy>>,
-    pub(super) filters: Shared<BTreeMap<FilterKey, DesiredFilter>>,
+    pub(super) filters: Tree<FilterKey, DesiredFilter>,
     /// Who asked for each flow. The tables have the flows.
     pub(super) flows: Shared<BTreeMap<FlowId, Origin>>,
     pub(super) firewall: Option<DesiredFirewall>,
@@ -199,18 +202,18 @@ impl Desired {
             gateway: None,
             conntrack: None,
             large_buffers: None,
-            vrfs: BTreeMap::from([(api::MAIN_VRF.to_owned(), main)]).into(),
-            ports: Shared::default(),
-            routes: Shared::default(),
-            far_routes: BTreeSet::new(),
-            recursive: Shared::default(),
+            vrfs: [(api::MAIN_VRF.to_owned(), main)].into_iter().collect(),
+            ports: PortList::default(),
+            routes: Routes::default(),
+            far_routes: Shared::default(),
+            recursive: Tree::default(),
             rules: Shared::default(),
-            neighbours: Shared::default(),
-            qdiscs: BTreeMap::new(),
+            neighbours: Neighbours::default(),
+            qdiscs: Shared::default(),
             states: Shared::default(),
             keys: KeyUses::new(secret).into(),
             policies: Shared::default(),
-            filters: Shared::default(),
+            filters: Tree::default(),
             flows: Shared::default(),
             firewall: None,
             firewall_changes: 0,
@@ -230,9 +233,10 @@ impl Desired {
                 || spec.nexthops.iter().any(|one| one.port_vrf.is_some())
         };
         match alternatives.iter().any(is_far) {
-            true => self.far_routes.insert(place),
-            false => self.far_routes.remove(&place),
-        };
+            true => _ = self.far_routes.insert(place),
+            false if self.far_routes.contains(&place) => _ = self.far_routes.remove(&place),
+            false => {}
+        }
         let vias = |all: &[DesiredRoute]| -> BTreeSet<IpAddr> {
             let recursive = all.iter().filter(|entry| entry.spec.recursive);
             recursive.filter_map(|entry| entry.spec.via).collect()
@@ -249,12 +253,12 @@ impl Desired {
             }
         }
         for via in after {
-            self.recursive.entry((place.0, via)).or_default().insert(place.1);
+            self.recursive.change_or_add((place.0, via), |all| all.insert(place.1, ()));
         }
         match alternatives.is_empty() {
-            true => self.routes.remove(&place),
+            true => _ = self.routes.remove(&place),
             false => self.routes.insert(place, alternatives),
-        };
+        }
     }
 
     /// Policies were compiled, or could not be: `why`.
@@ -267,7 +271,8 @@ impl Desired {
     ) {
         match scope {
             Scope::Vrf(vrf) => {
-                if let Some(vrf) = self.vrf_of(vrf) {
+                let name = tables.vrf_name(vrf);
+                if let Some(vrf) = name.and_then(|name| self.vrfs.get_mut(name)) {
                     vrf.not_compiled[direction as usize] = why.map(Into::into);
                 }
             }
@@ -293,11 +298,6 @@ impl Desired {
             }
             other => other,
         }
-    }
-
-    /// The VRF of this number.
-    pub(super) fn vrf_of(&mut self, id: VrfId) -> Option<&mut DesiredVrf> {
-        self.vrfs.values_mut().find(|vrf| vrf.id == id)
     }
 
     pub(super) fn vrf(&self, name: &str) -> Result<VrfId, Refusal> {
@@ -338,7 +338,7 @@ impl Desired {
     }
 
     pub(super) fn port_name(&self, id: PortId) -> &str {
-        self.ports.iter().find(|(_, port)| port.id == id).map_or("", |(name, _)| name)
+        self.ports.name_of(id).unwrap_or("")
     }
 
     /// The port whose VLAN a port is, if it is one.
@@ -369,18 +369,11 @@ impl Desired {
 
     /// The names of a port's VLANs, and of theirs behind them.
     pub(super) fn vlans_of(&self, parent: &str) -> Vec<String> {
-        let vlans = || {
-            self.ports
-                .iter()
-                .filter_map(|(name, port)| Some((name.as_str(), port.settings.kind.vlan()?.0)))
-        };
-        let mut all: Vec<_> =
-            vlans().filter(|(_, of)| *of == parent).map(|(name, _)| name).collect();
-        if !all.is_empty() {
-            let direct: HashSet<_> = all.iter().copied().collect();
-            all.extend(vlans().filter(|(_, of)| direct.contains(of)).map(|(name, _)| name));
-        }
-        all.into_iter().map(str::to_owned).collect()
+        let mut all: Vec<_> = self.ports.vlans_of(parent).cloned().collect();
+        let inner = all.iter().flat_map(|vlan| self.ports.vlans_of(vlan).cloned());
+        let inner: BTreeSet<_> = inner.collect();
+        all.extend(inner);
+        all
     }
 
     /// The most VLAN tags that frames of a port and of its VLANs have.

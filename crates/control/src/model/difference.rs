@@ -20,7 +20,7 @@ use super::flows::{self, KnownNames};
 use super::journal::Journal;
 use super::qdiscs::{DesiredQdisc, node_at};
 use super::security;
-use crate::config::{Config, qdisc_spec};
+use crate::config::{Config, VrfSettings, qdisc_spec};
 use crate::describe;
 use crate::settings::{PortKind, PortSettings};
 
@@ -40,7 +40,10 @@ pub(super) fn difference(
     config: &Config,
     journal: &mut Journal,
 ) -> Difference {
-    let mut differ = Differ { tables, desired, config, journal, changes: Vec::new() };
+    let said_ports = config.ports.iter().map(|said| (said.name.as_str(), said)).collect();
+    let said_vrfs = config.vrfs.iter().map(|said| (said.name.as_str(), said)).collect();
+    let changes = Vec::new();
+    let mut differ = Differ { tables, desired, config, said_ports, said_vrfs, journal, changes };
     differ.gateway();
     differ.conntrack();
     differ.free_tables();
@@ -68,6 +71,9 @@ struct Differ<'a> {
     tables: &'a Tables,
     desired: &'a Desired,
     config: &'a Config,
+    /// Those of the file, by name.
+    said_ports: HashMap<&'a str, &'a PortSettings>,
+    said_vrfs: HashMap<&'a str, &'a VrfSettings>,
     journal: &'a mut Journal,
     changes: Vec<Change>,
 }
@@ -123,7 +129,7 @@ impl<'a> Differ<'a> {
 
     fn add_vrfs(&mut self) {
         for (name, vrf) in &self.desired.vrfs {
-            let said = self.config.vrfs.iter().find(|said| said.name == *name);
+            let said = self.said_vrfs.get(name.as_str()).copied();
             let is_said = said.is_some();
             let of_file = said.and_then(|said| said.table);
             match vrf.table.map(|table| table.0) {
@@ -161,7 +167,7 @@ impl<'a> Differ<'a> {
 
     /// The port that the file asks for under this name, if it is still the file's.
     fn kept(&self, name: &str) -> Option<Kept<'a>> {
-        let said = self.config.ports.iter().find(|said| said.name == name)?;
+        let said = *self.said_ports.get(name)?;
         let port = self.desired.ports.get(name)?;
         let is_same = port.settings.kind == said.kind && port.origin == Origin::Configuration;
         // A VLAN goes with its parent.
@@ -287,7 +293,7 @@ impl<'a> Differ<'a> {
     }
 
     fn add_link(&mut self, name: &str, port: &DesiredPort) {
-        match self.config.ports.iter().find(|said| said.name == name) {
+        match self.said_ports.get(name).copied() {
             None => {
                 let settings = PortSettings {
                     addresses: port.addresses.iter().map(|(own, _)| *own).collect(),
@@ -325,13 +331,15 @@ impl<'a> Differ<'a> {
     /// Whether VRFs are IPsec gateways: where policies are to come first of all, and last of all
     /// where none are left.
     fn ipsec(&mut self, is_before: bool) {
+        let of_policies = self.config.policies.iter().map(|spec| spec.vrf.as_str());
+        let of_states = self.config.states.iter().map(|spec| spec.vrf.as_str());
+        let making: HashSet<_> = of_policies.chain(of_states).collect();
         for (name, vrf) in &self.desired.vrfs {
             let is = self.tables.vrf(vrf.id).map_or(Ipsec::Auto, |vrf| vrf.ipsec);
-            let said = self.config.vrfs.iter().find(|said| said.name == *name);
+            let said = self.said_vrfs.get(name.as_str()).copied();
             let said = said.and_then(|said| said.ipsec).unwrap_or_default();
             // Policies and SAs make a gateway of a VRF.
-            let makes = self.config.policies.iter().any(|spec| spec.vrf == *name)
-                || self.config.states.iter().any(|spec| spec.vrf == *name);
+            let makes = making.contains(name.as_str());
             let before = if said == Ipsec::Auto && makes { Ipsec::Required } else { said };
             if is_before {
                 if before == Ipsec::Off && is != Ipsec::Off {
@@ -354,7 +362,7 @@ impl<'a> Differ<'a> {
     fn highest_shares(&mut self) {
         for (name, vrf) in &self.desired.vrfs {
             let is = self.tables.highest_share(vrf.id);
-            let said = self.config.vrfs.iter().find(|said| said.name == *name);
+            let said = self.said_vrfs.get(name.as_str()).copied();
             let said = said.and_then(|said| said.highest_share);
             let before = said.unwrap_or_default();
             if is != before {
@@ -373,7 +381,7 @@ impl<'a> Differ<'a> {
     fn ike(&mut self) {
         for (name, vrf) in &self.desired.vrfs {
             let is = self.tables.vrf(vrf.id).map_or(Ike::Bypass, |vrf| vrf.ike);
-            let said = self.config.vrfs.iter().find(|said| said.name == *name);
+            let said = self.said_vrfs.get(name.as_str()).copied();
             let said = said.and_then(|said| said.ike);
             let before = said.unwrap_or_default();
             if is != before {
@@ -740,7 +748,7 @@ impl<'a> Differ<'a> {
     fn defaults(&mut self) {
         for (name, vrf) in &self.desired.vrfs {
             let is = defaults_in_force(self.tables, name, vrf.id);
-            let said = self.config.vrfs.iter().find(|said| said.name == *name);
+            let said = self.said_vrfs.get(name.as_str()).copied();
             for (direction, action) in [
                 (Direction::In, is.inbound),
                 (Direction::Out, is.outbound),

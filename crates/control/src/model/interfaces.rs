@@ -125,9 +125,7 @@ impl Draft<'_> {
                 true => port.found_of_vlan(tag),
                 false => self.desired.port(parent)?.found_of_vlan(tag),
             };
-            if let Some(vlan) = self.desired.ports.get_mut(vlan) {
-                vlan.found = found;
-            }
+            self.desired.ports.set_found(vlan, found);
         }
         let id = port.id;
         self.change_port(name, port)?;

@@ -17,6 +17,7 @@ mod interfaces;
 mod journal;
 mod links;
 mod neighbours;
+mod port_list;
 mod ports;
 mod qdiscs;
 mod recursive;
@@ -36,6 +37,7 @@ mod spd;
 mod taps;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod vlans;
 mod vrfs;
 mod watch;
@@ -305,10 +307,7 @@ impl Control {
     /// The ports that a request takes out of their VRF if it is carried out; `None` if that may be
     /// any.
     pub fn parted_by(&self, request: &Request) -> Option<BTreeSet<String>> {
-        let of_vrf = |name: &str| {
-            let ports = self.desired.ports.iter().filter(|(_, port)| port.vrf == name);
-            ports.map(|(name, _)| name.clone()).collect()
-        };
+        let of_vrf = |name: &str| self.desired.ports.of_vrf(name).cloned().collect();
         match request {
             Request::LinkSet(change) => Some(BTreeSet::from([change.port.clone()])),
             Request::LinkDelete(link) if self.desired.ports.contains_key(&link.port) => Some(
@@ -322,11 +321,11 @@ impl Control {
 
     /// Those ports of these names that are there, and their VLANs.
     pub fn ports_and_vlans(&self, names: &BTreeSet<String>) -> Vec<PortView> {
-        let is_meant = |name: &str, port: &desired::DesiredPort| {
-            let parent = port.settings.kind.vlan().map(|(parent, _)| parent);
-            names.contains(name) || parent.is_some_and(|parent| names.contains(parent))
-        };
-        ports::views(&self.publisher.current(), &self.desired, is_meant)
+        let ports = &self.desired.ports;
+        let vlans = names.iter().flat_map(|name| ports.vlans_of(name));
+        let meant: BTreeSet<_> = names.iter().chain(vlans).collect();
+        let meant = meant.into_iter().filter_map(|name| Some((name, ports.get(name)?)));
+        ports::views(&self.publisher.current(), &self.desired, meant)
     }
 
     /// Whether there is a VRF of this name.
@@ -735,7 +734,7 @@ fn closed_by(vrf: &str) -> String {
 /// Whether a request may be refused when part of it is done.
 fn many(request: &Request, desired: &Desired) -> bool {
     if let Request::VrfDelete(vrf) = request {
-        let has_ports = || desired.ports.values().any(|port| port.vrf == vrf.name);
+        let has_ports = || desired.ports.of_vrf(&vrf.name).next().is_some();
         return !desired.far_routes.is_empty() || has_ports();
     }
     if firewall::may_concern(request) && desired.firewall.is_some() {

@@ -6,7 +6,7 @@
 //! gateway makes a neighbour known; an unsolicited message can at most move one that is known (RFC
 //! 4861 section 7.2.5).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ use api::{NeighbourCounts, NeighbourState, Origin};
 use packet::Time;
 use tables::{Event, Probe, Tables};
 use types::{LinkKind, Mac, PortId};
+
+use super::tree::Tree;
 
 /// How long a neighbour counts as reachable after its last message.
 pub(super) const REACHABLE: Duration = Duration::from_secs(60);
@@ -34,13 +36,13 @@ pub(super) const MAX_LEARNED: usize = 16_384;
 /// All neighbours, by port and address.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Neighbours {
-    entries: BTreeMap<(PortId, IpAddr), Neighbour>,
+    entries: Tree<(PortId, IpAddr), Neighbour>,
     /// When to look at each learned one again.
-    due: BTreeSet<(Time, PortId, IpAddr)>,
+    due: Tree<(Time, PortId, IpAddr), ()>,
     /// By port and whether they are of IPv6.
-    learned: BTreeMap<(PortId, bool), usize>,
+    learned: Tree<(PortId, bool), usize>,
     /// Answers on a port that there was no room for.
-    refused: BTreeMap<PortId, u64>,
+    refused: Tree<PortId, u64>,
     /// As they were when they were about to change, if somebody follows.
     touched: Option<BTreeMap<(PortId, IpAddr), Option<Neighbour>>>,
 }
@@ -96,7 +98,7 @@ impl Neighbours {
     pub(super) fn of_port(&self, port: PortId) -> impl Iterator<Item = (IpAddr, &Neighbour)> {
         let from = (port, IpAddr::from([0; 4]));
         self.entries
-            .range(from..)
+            .from(&from)
             .take_while(move |((of, _), _)| *of == port)
             .map(|((_, address), neighbour)| (*address, neighbour))
     }
@@ -150,7 +152,9 @@ impl Neighbours {
             .into_iter()
             .filter_map(|address| Some((address, self.remove(port, address)?)))
             .collect();
-        self.learned.retain(|(of, _), _| *of != port);
+        for is_ipv6 in [false, true] {
+            self.learned.remove(&(port, is_ipv6));
+        }
         self.refused.remove(&port);
         removed
     }
@@ -177,7 +181,7 @@ impl Neighbours {
                     Some(How::Learned { .. }) => {}
                     None if !solicited || !may_be(tables, port, address) => return false,
                     None if self.learned(port, address.is_ipv6()) >= MAX_LEARNED => {
-                        *self.refused.entry(port).or_default() += 1;
+                        self.refused.change_or_add(port, |count| *count += 1);
                         return false;
                     }
                     None => {}
@@ -212,9 +216,7 @@ impl Neighbours {
     /// answer are removed.
     pub(super) fn age(&mut self, tables: &mut Tables, now: Time) -> (Vec<Probe>, bool) {
         let (mut asked, mut changed) = (Vec::new(), false);
-        while let Some((due, port, address)) =
-            self.due.first().copied().filter(|(due, ..)| *due <= now)
-        {
+        while let Some((due, port, address)) = self.next_due(now) {
             let Some(neighbour) = self.get(port, address).copied() else {
                 self.due.remove(&(due, port, address));
                 continue;
@@ -258,6 +260,11 @@ impl Neighbours {
         }
     }
 
+    /// The learned one that is to be looked at first, if its time has come.
+    fn next_due(&self, now: Time) -> Option<(Time, PortId, IpAddr)> {
+        self.due.keys().next().copied().filter(|(due, ..)| *due <= now)
+    }
+
     /// How many of a family were learned on a port.
     fn learned(&self, port: PortId, is_ipv6: bool) -> usize {
         self.learned.get(&(port, is_ipv6)).copied().unwrap_or(0)
@@ -276,8 +283,8 @@ impl Neighbours {
     fn put(&mut self, port: PortId, address: IpAddr, neighbour: Neighbour) {
         self.remove(port, address);
         if let How::Learned { due, .. } = neighbour.how {
-            self.due.insert((due, port, address));
-            *self.learned.entry((port, address.is_ipv6())).or_default() += 1;
+            self.due.insert((due, port, address), ());
+            self.learned.change_or_add((port, address.is_ipv6()), |count| *count += 1);
         }
         self.entries.insert((port, address), neighbour);
     }

@@ -1,6 +1,6 @@
 //! Ports, their addresses, and VRFs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{
     AddressFilter, AddressId, AddressSpec, AddressView, Family, LinkChange, LinkFilter,
@@ -117,18 +117,17 @@ impl Draft<'_> {
         if let Some(port) = &filter.port {
             self.desired.port(port)?;
         }
-        let views: Vec<_> =
-            self.desired.ports.iter().flat_map(|(name, port)| addresses_of(name, port)).collect();
+        let mut meant: BTreeMap<String, BTreeSet<IpPrefix>> = BTreeMap::new();
+        let ports = self.desired.ports.meant(filter.port.as_deref(), filter.vrf.as_deref());
+        let views = ports.flat_map(|(name, port)| addresses_of(name, port));
+        for view in views.filter(|view| matches_address(filter, view)) {
+            meant.entry(view.port).or_default().insert(view.address);
+        }
         let mut count = 0;
-        for name in self.desired.ports.keys().cloned().collect::<Vec<_>>() {
+        for (name, meant) in meant {
             let mut port = self.desired.port(&name)?.clone();
-            let is_meant = |own: IpPrefix| {
-                views.iter().any(|view| {
-                    view.port == name && view.address == own && matches_address(filter, view)
-                })
-            };
             let (gone, left): (Vec<_>, _) =
-                port.addresses.iter().partition(|(own, _)| is_meant(*own));
+                port.addresses.iter().partition(|(own, _)| meant.contains(own));
             port.addresses = left;
             for (own, _) in &gone {
                 self.note(|journal| journal.delete_address(*own, &name));
@@ -312,19 +311,15 @@ pub(super) fn ports(
         desired.vrf(vrf)?;
     }
     let is_up = |port: &DesiredPort| tables.port(port.id).is_some_and(|port| port.spec.up);
-    let wanted = |name: &str, port: &DesiredPort| {
-        filter.port.as_ref().is_none_or(|wanted| wanted == name)
-            && filter.vrf.as_ref().is_none_or(|wanted| *wanted == port.vrf)
-            && (!filter.up || is_up(port))
-    };
-    Ok(views(tables, desired, wanted))
+    let meant = desired.ports.meant(filter.port.as_deref(), filter.vrf.as_deref());
+    Ok(views(tables, desired, meant.filter(|(_, port)| !filter.up || is_up(port))))
 }
 
 /// The ports that are `wanted`, by number.
-pub(super) fn views(
+pub(super) fn views<'p>(
     tables: &Tables,
     desired: &Desired,
-    wanted: impl Fn(&str, &DesiredPort) -> bool,
+    wanted: impl Iterator<Item = (&'p String, &'p DesiredPort)>,
 ) -> Vec<PortView> {
     // A VLAN has of its parent what it does not have of its own.
     let is = |port: &DesiredPort| tables.port(port.id).map(|port| &port.spec);
@@ -364,7 +359,6 @@ pub(super) fn views(
         ring: None,
         neighbours: desired.neighbours.counts(port.id),
     };
-    let wanted = desired.ports.iter().filter(|(name, port)| wanted(name, port));
     let mut views: Vec<_> = wanted.map(view).collect();
     views.sort_by_key(|view| view.id);
     views
@@ -451,12 +445,7 @@ pub(super) fn neighbours(
         desired.vrf(vrf)?;
     }
     let mut views = Vec::new();
-    for (name, port) in &desired.ports {
-        if filter.port.as_ref().is_some_and(|wanted| wanted != name)
-            || filter.vrf.as_ref().is_some_and(|wanted| *wanted != port.vrf)
-        {
-            continue;
-        }
+    for (name, port) in desired.ports.meant(filter.port.as_deref(), filter.vrf.as_deref()) {
         views.extend(desired.neighbours.of_port(port.id).map(|(address, neighbour)| {
             NeighbourView {
                 port: name.clone(),

@@ -95,6 +95,13 @@ impl Desired {
         })
     }
 
+    /// What stood on a device goes with it.
+    pub(super) fn forget_qdisc(&mut self, device: &Device) {
+        if self.qdiscs.contains_key(device) {
+            self.qdiscs.remove(device);
+        }
+    }
+
     /// The longest frame that leaves by a device.
     fn longest_frame(&self, device: &Device) -> u32 {
         let frame = |port: &DesiredPort| {
@@ -335,7 +342,7 @@ impl Draft<'_> {
                 }
             }
         }
-        self.desired.qdiscs = wanted;
+        self.desired.qdiscs = wanted.into();
         Ok(())
     }
 

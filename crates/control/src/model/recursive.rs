@@ -7,7 +7,7 @@
 //! does.
 
 use core::fmt;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use tables::{
@@ -20,6 +20,7 @@ use api::{Refusal, RouteSpec};
 use super::Draft;
 use super::desired::{DesiredRoute, Place};
 use super::routes::{settle, usable};
+use super::tree::Tree;
 use crate::check::circle::{Says, circle, fault};
 
 /// One recursive route may be reached by another one, in all so many.
@@ -29,7 +30,7 @@ const MAX_DEPTH: usize = 8;
 const MAX_LOOKS: usize = 1024;
 
 /// By table and prefix.
-pub(super) type Routes = BTreeMap<Place, Vec<DesiredRoute>>;
+pub(super) type Routes = Tree<Place, Vec<DesiredRoute>>;
 
 /// Why a recursive next hop comes to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -200,9 +201,10 @@ impl Draft<'_> {
         let (mut seen, mut left) = (BTreeSet::from([changed]), vec![changed]);
         while let Some(prefix) = left.pop() {
             let range = prefix.range();
-            let from = (table, range.first());
-            let within = self.desired.recursive.range(from..=(table, range.last()));
-            let within: Vec<_> = within.flat_map(|(_, prefixes)| prefixes).copied().collect();
+            let (from, to) = ((table, range.first()), (table, range.last()));
+            let within = self.desired.recursive.from(&from).take_while(|(via, _)| **via <= to);
+            let within: Vec<_> =
+                within.flat_map(|(_, prefixes)| prefixes.keys()).copied().collect();
             for dependent in within {
                 if seen.insert(dependent) {
                     let place = (table, dependent);

@@ -52,8 +52,9 @@ impl Plan {
             .filter(|port| !keeps(desired, port))
             .cloned()
             .collect();
-        let stays =
-            |name: &str| config.ports.iter().any(|port| port.name == name && keeps(desired, port));
+        let kept = config.ports.iter().filter(|port| keeps(desired, port));
+        let kept: HashSet<_> = kept.map(|port| port.name.as_str()).collect();
+        let stays = |name: &str| kept.contains(name);
         let to_close = desired
             .ports
             .iter()

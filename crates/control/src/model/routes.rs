@@ -99,11 +99,11 @@ impl Draft<'_> {
 
     pub(super) fn flush_routes(&mut self, filter: &RouteFilter) -> Result<u64, Refusal> {
         let tables = of_filter(&self.tables, self.desired, filter)?;
-        let wanted: Vec<_> = self
-            .desired
-            .routes
-            .iter()
-            .filter(|((table, _), _)| tables.contains(table))
+        let all = tables.into_iter().flat_map(|table| {
+            let all = self.desired.routes.from(&(table, EVERYTHING));
+            all.take_while(move |((of, _), _)| *of == table)
+        });
+        let wanted: Vec<_> = all
             .flat_map(|(place, all)| all.iter().map(move |entry| (place, entry)))
             .filter(|(place, entry)| {
                 let spec = &entry.spec;
@@ -195,7 +195,7 @@ impl Draft<'_> {
 
     /// Chooses anew among the routes of prefixes that have one into another VRF.
     pub(super) fn settle_far_routes(&mut self) -> Result<(), TableError> {
-        for place in self.desired.far_routes.clone() {
+        for place in self.desired.far_routes.iter().copied().collect::<Vec<_>>() {
             let alternatives = self.desired.routes.get(&place).map_or(&[][..], Vec::as_slice);
             settle(&mut self.tables, &self.desired.routes, place, alternatives)?;
             self.settle_dependents(place)?;
@@ -328,14 +328,14 @@ fn check_circle(tables: &Tables, into: VrfId, spec: &RouteSpec) -> Result<(), Re
 pub(super) fn places(desired: &Desired, table: TableRef) -> Vec<(TableRef, IpPrefix)> {
     // The first of all prefixes: IPv4 goes before IPv6, and addresses before lengths.
     let from = (table, EVERYTHING);
-    let all = desired.routes.range(from..).map(|(place, _)| *place);
+    let all = desired.routes.from(&from).map(|(place, _)| *place);
     all.take_while(|(of, _)| *of == table).collect()
 }
 
 /// Those of tables that no VRF has.
 fn loose_places(desired: &Desired) -> Vec<(TableRef, IpPrefix)> {
     let from = (TableRef::Number(TableId(0)), EVERYTHING);
-    desired.routes.range(from..).map(|(place, _)| *place).collect()
+    desired.routes.from(&from).map(|(place, _)| *place).collect()
 }
 
 /// The tables that a filter asks for.
@@ -459,8 +459,8 @@ pub(super) fn usable(
 
 /// Whether an address is one of a port of the VRF whose table this is.
 fn is_own(tables: &Tables, table: TableRef, address: IpAddr) -> bool {
-    let mut ports = tables.ports().filter(|port| table == TableRef::Vrf(port.spec.vrf));
-    ports.any(|port| port.owns(address))
+    let TableRef::Vrf(vrf) = table else { return false };
+    tables.ports_of(vrf).any(|port| port.owns(address))
 }
 
 /// One of several next hops of a route in the tables' terms, if it is on the link of its port.
@@ -585,7 +585,7 @@ pub(super) fn port_to(
         let lengths = own.filter(|own| !own.is_host() && own.contains(next_hop));
         lengths.map(|own| own.length()).max()
     };
-    let on_link = tables.ports().filter(|port| port.spec.vrf == vrf && best(port).is_some());
+    let on_link = tables.ports_of(vrf).filter(|port| best(port).is_some());
     match on_link.min_by_key(|port| Reverse(best(port))) {
         Some(port) => Ok(port.id),
         None => Err(invalid(format!(

@@ -18,9 +18,12 @@ use crate::settings::{PortKind, PortSettings};
 /// at few places for its queues.
 const FIRST: u16 = tables::limit::MAX_PORTS as u16;
 
-/// The first number for a VLAN that is not used.
-pub(super) fn free_id(used: &BTreeSet<PortId>) -> Result<PortId, Refusal> {
-    (FIRST..=u16::MAX).map(PortId).find(|id| !used.contains(id)).ok_or_else(no_number)
+/// Gives numbers to VLANs and xfrm links, the lowest first, and none of those that are `used`.
+pub(super) fn free_ids(
+    used: &BTreeSet<PortId>,
+) -> impl FnMut() -> Result<PortId, Refusal> + use<'_> {
+    let mut free = (FIRST..=u16::MAX).map(PortId).filter(|id| !used.contains(id));
+    move || free.next().ok_or_else(no_number)
 }
 
 fn no_number() -> Refusal {
@@ -49,8 +52,7 @@ impl Draft<'_> {
         let vrf = spec.vrf.clone().unwrap_or_else(|| MAIN_VRF.to_owned());
         let tag = VlanTag { protocol: spec.protocol, id };
         let found = parent.found_of_vlan(tag);
-        // The tables have every port, and know fast which number is free.
-        let free = (FIRST..=u16::MAX).map(PortId).find(|id| self.tables.port(*id).is_none());
+        let free = self.tables.free_port_id(PortId(FIRST));
         let port = DesiredPort {
             id: free.ok_or_else(no_number)?,
             settings: PortSettings {
@@ -107,7 +109,7 @@ impl Draft<'_> {
                 .with_hint("dev is a port that has frames"));
         }
         let vrf = spec.vrf.clone().unwrap_or_else(|| MAIN_VRF.to_owned());
-        let free = (FIRST..=u16::MAX).map(PortId).find(|id| self.tables.port(*id).is_none());
+        let free = self.tables.free_port_id(PortId(FIRST));
         let port = DesiredPort {
             id: free.ok_or_else(no_number)?,
             settings: PortSettings {
@@ -167,8 +169,7 @@ impl Draft<'_> {
                 Refusal::new(RefusalCode::Unsupported, message).with_hint("[[port]] and reload")
             );
         }
-        let of = |port: &DesiredPort| port.settings.kind.xfrm().is_some_and(|it| it.0 == link.port);
-        if let Some((xfrm, _)) = self.desired.ports.iter().find(|(_, port)| of(port)) {
+        if let Some(xfrm) = self.desired.ports.xfrm_links_of(&link.port).next() {
             let message = format!("port {} is the dev of xfrm link {xfrm}", link.port);
             let hint = format!("link delete {xfrm}");
             return Err(Refusal::new(RefusalCode::Invalid, message).with_hint(hint));
@@ -197,7 +198,7 @@ impl Draft<'_> {
         self.desired.neighbours.remove_port(id);
         self.desired.forget_filters(&FilterTarget::Dev(name.to_owned()));
         self.desired.ports.remove(name);
-        self.desired.qdiscs.remove(&Device::Port(name.to_owned()));
+        self.desired.forget_qdisc(&Device::Port(name.to_owned()));
         Ok(())
     }
 

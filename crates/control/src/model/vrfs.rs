@@ -180,8 +180,7 @@ impl Draft<'_> {
                 _ => refused,
             }
         })?;
-        let of_vrf = self.desired.ports.iter().filter(|(_, port)| port.vrf == name);
-        for port in of_vrf.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+        for port in self.desired.ports.of_vrf(name).cloned().collect::<Vec<_>>() {
             self.send_back(&port)?;
         }
         self.drop_flows_of_vrf(id)?;
@@ -189,7 +188,7 @@ impl Draft<'_> {
         self.tables.remove_vrf(id).map_err(|error| refusal(&error))?;
         self.desired.vrfs.remove(name);
         self.settle_rules_naming(name)?;
-        self.desired.qdiscs.remove(&Device::Vrf(name.to_owned()));
+        self.desired.forget_qdisc(&Device::Vrf(name.to_owned()));
         self.desired.forget_filters(&FilterTarget::Vrf(name.to_owned()));
         for place in places(self.desired, id.into()) {
             self.desired.put_routes(place, Vec::new());

@@ -343,10 +343,7 @@ impl Same for DesiredPolicy {
 
 /// A port or VRF as a link.
 fn link(tables: &Tables, desired: &Desired, name: &str) -> Option<LinkView> {
-    let ports: Vec<PortView> = match desired.ports.contains_key(name) {
-        true => ports::views(tables, desired, |other, _| other == name),
-        false => Vec::new(),
-    };
+    let ports: Vec<PortView> = ports::views(tables, desired, desired.ports.meant(Some(name), None));
     if ports.is_empty() && !desired.vrfs.contains_key(name) {
         return None;
     }

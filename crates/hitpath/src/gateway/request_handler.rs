@@ -214,7 +214,7 @@ impl RequestHandler {
         if is_listed("vrf", tables.vrfs().count() as u64) {
             requests.push(Request::VrfList);
         }
-        if is_listed("port", tables.ports().count() as u64) {
+        if is_listed("port", tables.port_count() as u64) {
             requests.push(Request::Ports);
         }
         if is_listed("sa", count(control, Request::StateCount)?) {

@@ -34,8 +34,8 @@ pub(crate) fn source_of_error(
         let Action::Protect(_) = policy.spec.action else { return None };
         let inside = policy.spec.selector.destination;
         let vrf = tables.vrf(key.vrf)?;
-        let ports = tables.ports().filter(|port| port.spec.vrf == key.vrf);
-        let mut own = ports.flat_map(|port| &port.spec.addresses).map(IpPrefix::address);
+        let mut own =
+            tables.ports_of(key.vrf).flat_map(|port| &port.spec.addresses).map(IpPrefix::address);
         // Link-local addresses are no tunnel's, and not in the FIB.
         own.find(|own| inside.contains(*own) && vrf.is_local(*own))
     };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use wire::{PortId, VrfId};
 
@@ -36,12 +37,12 @@ impl Tables {
 
     /// Whether packets may leave by ports of other VRFs than theirs, as rules or routes say.
     pub fn leaves_elsewhere(&self) -> bool {
-        self.leaking > 0 || self.has_rules()
+        self.has_leaks() || self.has_rules()
     }
 
     /// Whether there are routes from one VRF into another.
     pub fn has_leaks(&self) -> bool {
-        self.leaking > 0
+        !self.leaking.is_empty()
     }
 
     /// Whether a route in the table of a VRF leads into another one.
@@ -66,7 +67,7 @@ impl Tables {
 
     /// The VRFs with routes into others.
     pub(super) fn leaking_vrfs(&self) -> impl Iterator<Item = VrfId> {
-        let all = self.vrfs().filter(|_| self.leaking > 0);
+        let all = self.leaking.iter().filter_map(|vrf| self.vrf(*vrf));
         all.filter(|vrf| vrf.routes.has_leaks()).map(|vrf| vrf.id)
     }
 
@@ -79,9 +80,9 @@ impl Tables {
         }
         let could = self.leaves_elsewhere();
         match leaks {
-            true => self.leaking += 1,
-            false => self.leaking -= 1,
-        }
+            true => Arc::make_mut(&mut self.leaking).insert(id),
+            false => Arc::make_mut(&mut self.leaking).remove(&id),
+        };
         if could != self.leaves_elsewhere() {
             self.egress_reads = self.reads_at_egress();
         }

@@ -1,7 +1,7 @@
 //! Adding, changing and removing ports, with the routes that come and go with them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use types::LinkKind;
@@ -34,8 +34,7 @@ impl Tables {
             true => ("ports", MAX_PORTS),
             false => ("sub-ports", MAX_SUB_PORTS),
         };
-        let alike = |port: &&Port| port.spec.has_queues() == spec.has_queues();
-        if self.ports().filter(alike).count() >= limit {
+        if self.port_counts[usize::from(!spec.has_queues())] >= limit {
             return Err(TableError::Limit { what, limit });
         }
         let spec = self.checked(id, spec)?;
@@ -150,11 +149,6 @@ impl Tables {
 
     /// Puts a port into its place or takes it from there, and from its parent's table.
     fn put(&mut self, id: PortId, port: Option<Port>) {
-        let place = usize::from(id.0);
-        if self.ports.len() <= place {
-            let more = core::iter::repeat_n(None, place + 1 - self.ports.len());
-            self.ports = self.ports.iter().cloned().chain(more).collect();
-        }
         let received = self.port_counters(id).map(VlanCounters::received_id);
         let vlan = |port: &Port| {
             let PortSpec { vrf, up, vlan, .. } = port.spec;
@@ -162,8 +156,11 @@ impl Tables {
         };
         let new = port.as_ref().and_then(vlan);
         let if_id = port.as_ref().map(|port| port.spec.if_id);
-        let ports = Arc::make_mut(&mut self.ports);
-        let old = core::mem::replace(&mut ports[place], port.map(Arc::new));
+        let old = match port {
+            Some(port) => self.ports.set(id.0.into(), Arc::new(port)),
+            None => self.ports.remove(id.0.into()),
+        };
+        self.note_port(id, old.as_deref());
         match (if_id.flatten(), old.as_ref().and_then(|port| port.spec.if_id)) {
             (Some(if_id), _) => self.change_xfrm_link(if_id, |link| link.port = Some(id)),
             (None, Some(if_id)) => self.change_xfrm_link(if_id, |link| link.port = None),
@@ -178,6 +175,31 @@ impl Tables {
                 Some((_, port)) => parent.vlans.set(vlan.tag, port),
                 None => parent.vlans.remove(vlan.tag),
             }
+        }
+    }
+
+    /// Keeps up by what ports are found, after a port that was `old` was put into its place or taken
+    /// from there.
+    fn note_port(&mut self, id: PortId, old: Option<&Port>) {
+        let found_by = |Port { spec, .. }: &Port| {
+            (Arc::clone(&spec.name), spec.vrf, usize::from(!spec.has_queues()))
+        };
+        let (old, new) = (old.map(found_by), self.port(id).map(found_by));
+        if old == new {
+            return;
+        }
+        if let Some((name, vrf, kind)) = old {
+            self.port_numbers.remove(id.0);
+            self.port_names.remove(&name, id.0);
+            self.port_counts[kind] -= 1;
+            // A VRF that is gone had no ports.
+            self.vrf_mut(vrf).into_iter().for_each(|vrf| _ = vrf.ports.remove(id));
+        }
+        if let Some((name, vrf, kind)) = new {
+            self.port_numbers.add(id.0);
+            self.port_names.add(&name, id.0);
+            self.port_counts[kind] += 1;
+            self.vrf_mut(vrf).into_iter().for_each(|vrf| _ = vrf.ports.set(id));
         }
     }
 
@@ -263,6 +285,7 @@ impl Tables {
         // What leaves or enters by an xfrm link is dropped while that is down.
         let is_up = |port: &Port| port.spec.up || port.spec.if_id.is_none();
         let is_up_as_before = new.map(is_up) == old.map(is_up);
+        self.draw_boundary(id);
         if is_other_link || !listens_as_before || !judges_as_before {
             self.changed(Change::Port(id));
         }
@@ -302,9 +325,7 @@ impl Tables {
             match self.existing_vrf(vrf)?.route_of(host).map(|route| route.kind) {
                 None => {}
                 Some(RouteKind::Local) => {
-                    let owner = self
-                        .ports()
-                        .find(|other| other.spec.vrf == vrf && other.owns(own.address()));
+                    let owner = self.ports_of(vrf).find(|other| other.owns(own.address()));
                     let owner = owner.map_or_else(name, |owner| Arc::clone(&owner.spec.name));
                     return Err(TableError::AddressTaken {
                         port: name(),
@@ -368,13 +389,9 @@ impl Tables {
 
     /// Takes away the routes that a port's addresses made.
     fn withdraw_routes(&mut self, port: &Port) -> Result<(), TableError> {
-        let others = |other: &&Port| other.id != port.id && other.spec.vrf == port.spec.vrf;
-        let shared: BTreeSet<_> = self
-            .ports()
-            .filter(others)
-            .flat_map(|other| &other.spec.addresses)
-            .filter_map(|own| broadcast_of(*own))
-            .collect();
+        let broadcasts = port.spec.addresses.iter().filter_map(|own| broadcast_of(*own));
+        let shared: BTreeSet<_> =
+            broadcasts.filter(|broadcast| self.others_have_broadcast(port, *broadcast)).collect();
         let vrf = self.own_routes(port.spec.vrf)?;
         for own in port.spec.addresses.iter().filter(|own| is_routed(own)) {
             vrf.remove(IpPrefix::host(own.address()));
@@ -388,6 +405,20 @@ impl Tables {
             }
         }
         Ok(())
+    }
+
+    /// Whether another port of the same VRF has this broadcast address. Its prefix is one of the few
+    /// that end there, and each prefix of a port has a connected route.
+    fn others_have_broadcast(&self, port: &Port, broadcast: Ipv4Addr) -> bool {
+        let Some(vrf) = self.vrf(port.spec.vrf) else { return false };
+        let prefixes = (1..=30).filter_map(|length| IpPrefix::new(broadcast.into(), length).ok());
+        let routes = prefixes.filter_map(|prefix| vrf.route_of(prefix.network()));
+        let connected = routes.filter_map(|route| match route.kind {
+            RouteKind::Connected { port } => self.port(port),
+            _ => None,
+        });
+        let mut others = connected.filter(|it| it.id != port.id && it.spec.vrf == port.spec.vrf);
+        others.any(|other| other.has_broadcast(broadcast.into()))
     }
 
     /// Removes the static routes of the port's former VRF, and of tables that no VRF has, that it

@@ -104,10 +104,7 @@ impl Tables {
                 };
                 self.ports().filter(is_of).map(|port| port.id).collect()
             }
-            QdiscDevice::Vrf(vrf) => {
-                let of_it = self.ports().filter(|port| port.spec.vrf == vrf);
-                of_it.map(|port| port.id).collect()
-            }
+            QdiscDevice::Vrf(vrf) => self.ports_of(vrf).map(|port| port.id).collect(),
         };
         for id in ports {
             let old = self.existing_port(id)?.clone();

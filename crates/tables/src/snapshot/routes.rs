@@ -108,8 +108,8 @@ impl Tables {
         source: Option<IpAddr>,
     ) -> Result<(), TableError> {
         let is_own = |own: IpAddr| {
-            let mut ports = self.ports().filter(|port| port.spec.vrf == vrf);
-            own.is_ipv4() == prefix.address().is_ipv4() && ports.any(|port| port.owns(own))
+            own.is_ipv4() == prefix.address().is_ipv4()
+                && self.ports_of(vrf).any(|port| port.owns(own))
         };
         if let Some(source) = source.filter(|source| !is_own(*source)) {
             let vrf = Arc::clone(&self.existing_vrf(vrf)?.name);

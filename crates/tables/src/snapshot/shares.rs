@@ -214,27 +214,17 @@ impl MapKey for FilterTarget {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use std::cell::Cell;
-
+mod tests {
     use proptest::prelude::*;
     use types::{FilterVerdict, LinkKind, Mac, MarkBits, PortId, RejectWith, ReversePath, Side};
 
+    use super::super::many::looked_at;
     use super::*;
     use crate::filter::{FilterAction, FilterMatch, FilterSpec};
     use crate::policy::{
         Action, Direction, FieldsSelector, IfId, PolicySpec, Selector, UpperSelector,
     };
     use crate::port::PortSpec;
-
-    thread_local! {
-        static PORTS_LOOKED_AT: Cell<usize> = const { Cell::new(0) };
-    }
-
-    /// Counts what walks over all ports cost.
-    pub(in super::super) fn look_at_a_port() {
-        PORTS_LOOKED_AT.set(PORTS_LOOKED_AT.get() + 1);
-    }
 
     /// Those from this number on are xfrm links.
     const LINKS: u16 = 4;
@@ -424,19 +414,20 @@ pub(super) mod tests {
             let spec = PortSpec { if_id: None, ..port(number, VrfId::MAIN, MssClamp::Off) };
             tables.add_port(PortId(number), spec).unwrap();
         }
-        PORTS_LOOKED_AT.set(0);
         let place = |port| FilterPlace {
             target: FilterTarget::Port(PortId(port)),
             hook: FilterHook::Ingress,
         };
-        for number in 0..PORTS {
-            let place = place(number);
-            tables.set_filter_rule(rule(place.target, place.hook, 1, 1)).unwrap();
-        }
         let reads = |tables: &Tables| tables.vrf(VrfId::MAIN).unwrap().features.reads;
-        assert_eq!(reads(&tables), PacketFields::HOP_LIMIT);
-        (0..PORTS).for_each(|number| tables.remove_filter_rule(place(number), 1).unwrap());
-        assert_eq!(reads(&tables), PacketFields::NONE);
-        assert_eq!(PORTS_LOOKED_AT.get(), 0);
+        let looks = looked_at(|| {
+            for number in 0..PORTS {
+                let place = place(number);
+                tables.set_filter_rule(rule(place.target, place.hook, 1, 1)).unwrap();
+            }
+            assert_eq!(reads(&tables), PacketFields::HOP_LIMIT);
+            (0..PORTS).for_each(|number| tables.remove_filter_rule(place(number), 1).unwrap());
+            assert_eq!(reads(&tables), PacketFields::NONE);
+        });
+        assert_eq!(looks, 0);
     }
 }

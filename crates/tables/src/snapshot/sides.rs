@@ -10,7 +10,6 @@ use wire::{IpPrefix, PortId, VrfId};
 use super::Tables;
 use crate::error::TableError;
 use crate::log::Change;
-use crate::port::Port;
 use crate::route::{Route, RouteKind};
 use crate::vrf::Vrf;
 
@@ -91,7 +90,6 @@ impl Tables {
 
     /// The addresses or the routes of a VRF have changed.
     pub(super) fn tunnels_may_lead_elsewhere(&mut self, vrf: VrfId) -> Result<(), TableError> {
-        self.draw_boundary();
         self.place_tunnels(vrf, None)?;
         self.place_leaking_tunnels(vrf, None)
     }
@@ -123,10 +121,7 @@ impl Tables {
         let vrf = self.existing_vrf(id)?;
         // Few ends are ours, and of many the same.
         let mut owners: BTreeMap<IpAddr, Option<PortId>> = BTreeMap::new();
-        let owner = |end| {
-            let mut ports = self.ports().filter(|port| port.spec.vrf == id);
-            ports.find(|port| port.owns(end)).map(|port| port.id)
-        };
+        let owner = |end| self.ports_of(id).find(|port| port.owns(end)).map(|port| port.id);
         let mut ports_of = |end: IpAddr| -> Box<[PortId]> {
             let mut ports: Vec<_> = match vrf.route(end) {
                 Some(Route { kind: RouteKind::Local, .. }) => {
@@ -172,20 +167,40 @@ impl Tables {
             self.refresh_next_hops(&old)?;
             self.changed(Change::Port(id));
             self.changed(Change::Vrf(vrf));
+            self.draw_boundary(id);
         }
-        self.draw_boundary();
         Ok(())
     }
 
-    fn draw_boundary(&mut self) {
-        self.protected_ports = self.ports().filter(|port| port.side == Side::Protected).count();
-        let has_inside = self.protected_ports > 0;
-        let of = |port: &Option<Arc<Port>>| {
-            let Some(port) = port else { return Boundary::default() };
-            let judges_sources = port.spec.reverse_path != ReversePath::Off
-                || (port.side == Side::Unprotected && has_inside);
-            Boundary { side: port.side, judges_sources }
-        };
-        self.boundary = self.ports.iter().map(of).collect();
+    /// Notes what decisions ask of a port that came, went or became another.
+    pub(super) fn draw_boundary(&mut self, id: PortId) {
+        let had_inside = self.has_protected_ports();
+        let is_protected = |side| usize::from(side == Side::Protected);
+        self.protected_ports -= is_protected(self.boundary(id).side);
+        self.protected_ports += self.port(id).map_or(0, |port| is_protected(port.side));
+        if had_inside != self.has_protected_ports() {
+            // What is judged on the other side follows from it.
+            let of = |number| self.boundary_of(PortId(number));
+            self.boundary = (0..=u16::MAX).take(self.ports.places()).map(of).collect();
+            return;
+        }
+        let boundary = self.boundary_of(id);
+        if self.boundary(id) == boundary {
+            return;
+        }
+        if self.boundary.len() < self.ports.places() {
+            let more = self.ports.places() - self.boundary.len();
+            let more = core::iter::repeat_n(Boundary::default(), more);
+            self.boundary = self.boundary.iter().copied().chain(more).collect();
+        }
+        Arc::make_mut(&mut self.boundary)[usize::from(id.0)] = boundary;
+    }
+
+    /// One that is gone has no side.
+    fn boundary_of(&self, id: PortId) -> Boundary {
+        let Some(port) = self.port(id) else { return Boundary::default() };
+        let judges_sources = port.spec.reverse_path != ReversePath::Off
+            || (port.side == Side::Unprotected && self.has_protected_ports());
+        Boundary { side: port.side, judges_sources }
     }
 }

@@ -1,6 +1,6 @@
 //! Adding and removing VRFs and their routing tables.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use types::{HighestShares, Ipsec, Share, TableId};
@@ -11,9 +11,12 @@ use crate::error::TableError;
 use crate::filter::FilterTarget;
 use crate::limit::{MAX_TABLES, MAX_VRFS};
 use crate::log::Change;
+use crate::map::MapKey;
 use crate::policy::{Action, Direction};
 use crate::qdisc::QdiscDevice;
 use crate::routing_table::{RoutingTable, TableRef};
+use crate::slots::Slots;
+use crate::sorted::Sorted;
 use crate::vrf::{Vrf, VrfParsing};
 
 /// The longest name, in bytes.
@@ -41,7 +44,7 @@ impl Tables {
     /// Every such number, in order.
     pub fn free_tables(&self, is_meant: impl Fn(TableId) -> bool) -> impl Iterator<Item = TableId> {
         let is_used = move |table: &TableId| {
-            self.table_owners.contains_key(table)
+            self.table_owners.get(table).is_some()
                 || self.loose_tables.contains_key(table)
                 || is_meant(*table)
         };
@@ -62,16 +65,11 @@ impl Tables {
             return Err(TableError::VrfExists(name.into()));
         }
         self.check_table(table)?;
-        let free = self.vrfs.iter().position(Option::is_none).unwrap_or(self.vrfs.len());
-        if free >= MAX_VRFS {
+        let free = self.vrf_numbers.lowest_free(0);
+        let Some(free) = free.filter(|free| usize::from(*free) < MAX_VRFS) else {
             return Err(TableError::Limit { what: "VRFs", limit: MAX_VRFS });
-        }
-        let id = VrfId(free as u16);
-        if free == self.vrfs.len() {
-            // Twice as many, so that adding many copies them seldom.
-            let more = core::iter::repeat_n(None, free.max(1).min(MAX_VRFS - free));
-            self.vrfs = self.vrfs.iter().cloned().chain(more).collect();
-        }
+        };
+        let id = VrfId(free);
         let vrf = Vrf {
             id,
             name: name.into(),
@@ -82,9 +80,12 @@ impl Tables {
             ike: types::Ike::default(),
             routes: self.no_routes.clone(),
             since: self.generation + 1,
+            ports: Sorted::default(),
         };
-        Arc::make_mut(&mut self.vrfs)[free] = Some(Arc::new(vrf));
-        Arc::make_mut(&mut self.table_owners).insert(table, id);
+        self.vrfs.set(free.into(), Arc::new(vrf));
+        self.vrf_numbers.add(free);
+        self.vrf_names.add(name, free);
+        self.table_owners.insert(table, id);
         self.changed(Change::Vrf(id));
         self.judge_rules(id);
         Ok(id)
@@ -93,21 +94,30 @@ impl Tables {
     /// Finds out what parsing takes of VRFs, before the snapshot is published after `before`. Only
     /// those that have changed are read.
     pub(crate) fn judge_parsing(&mut self, before: Option<&Self>) {
-        let known = match before {
-            Some(before) if Arc::ptr_eq(&self.vrfs, &before.vrfs) => {
-                self.parsing = Arc::clone(&before.parsing);
-                return;
-            }
-            before => before.map_or((&[][..], &[][..]), |it| (&it.vrfs[..], &it.parsing[..])),
+        let none = Slots::new();
+        let (vrfs, parsing) = match before {
+            Some(before) => (&before.vrfs, Arc::clone(&before.parsing)),
+            None => (&none, Arc::default()),
         };
-        let judge = |(number, vrf): (usize, &Option<Arc<Vrf>>)| {
-            let Some(vrf) = vrf else { return VrfParsing::default() };
-            match (known.0.get(number), known.1.get(number)) {
-                (Some(Some(old)), Some(parsing)) if Arc::ptr_eq(old, vrf) => *parsing,
-                _ => VrfParsing::of(vrf),
+        let mut changed = self.vrfs.changed_since(vrfs).peekable();
+        if changed.peek().is_none() {
+            self.parsing = parsing;
+            return;
+        }
+        let mut all = Vec::with_capacity(self.vrfs.places());
+        all.extend_from_slice(&parsing);
+        all.resize(self.vrfs.places(), VrfParsing::default());
+        for number in changed {
+            let vrf = self.vrfs.get(number);
+            let old = vrfs.get(number);
+            if let (Some(old), Some(vrf)) = (old, vrf)
+                && Arc::ptr_eq(old, vrf)
+            {
+                continue;
             }
-        };
-        self.parsing = self.vrfs.iter().enumerate().map(judge).collect();
+            all[number as usize] = vrf.map_or_else(VrfParsing::default, |vrf| VrfParsing::of(vrf));
+        }
+        self.parsing = all.into();
     }
 
     /// The VRFs that may not have the whole of what VRFs share; the same until one changes.
@@ -136,8 +146,22 @@ impl Tables {
         Ok(())
     }
 
+    /// Whether an SA's outer packets are in a VRF, or the packets inside.
+    fn has_sas(&self, id: VrfId) -> bool {
+        let is_outside = || self.sad.iter().any(|sa| sa.spec.identity.vrf == id);
+        self.sad.are_inside(id) || self.has_tunnel_ends(id) && is_outside()
+    }
+
+    /// Whether an SA, or the template of a policy, names ends of a tunnel in a VRF.
+    fn has_tunnel_ends(&self, id: VrfId) -> bool {
+        self.tunnel_ends.within(id, None).next().is_some()
+    }
+
     /// Whether a policy of another VRF or of an xfrm link has a tunnel whose outer packets are in this one.
     fn has_tunnels_of_others(&self, id: VrfId) -> bool {
+        if !self.has_tunnel_ends(id) {
+            return false;
+        }
         let directions = Direction::ALL.into_iter();
         let mut policies = directions
             .flat_map(|direction| self.spds().flat_map(move |(_, spd)| spd.policies(direction)));
@@ -153,7 +177,7 @@ impl Tables {
     /// [`TableError::NoVrf`], [`TableError::TableTaken`], [`TableError::TableInUse`]. Nothing has
     /// changed.
     pub fn renumber_tables(&mut self, wanted: &[(VrfId, TableId)]) -> Result<(), TableError> {
-        let mut owners = BTreeMap::clone(&self.table_owners);
+        let mut owners = self.table_owners.clone();
         let mut moved = Vec::new();
         for (vrf, table) in wanted {
             let old = self.existing_vrf(*vrf)?.table;
@@ -174,7 +198,7 @@ impl Tables {
         if moved.is_empty() {
             return Ok(());
         }
-        self.table_owners = Arc::new(owners);
+        self.table_owners = owners;
         for (vrf, table) in moved {
             self.vrf_mut(vrf)?.table = table;
             // Rules name tables by number.
@@ -207,9 +231,7 @@ impl Tables {
     /// in this line of snapshots, and one that is made later is another one.
     pub(crate) fn restart_vrfs(&mut self, generation: u64) {
         self.parted = generation;
-        for vrf in Arc::make_mut(&mut self.vrfs).iter_mut().flatten() {
-            Arc::make_mut(vrf).since = generation;
-        }
+        self.vrfs.iter_mut().for_each(|vrf| Arc::make_mut(vrf).since = generation);
     }
 
     /// The VRFs whose packets an observer of `before`, an earlier snapshot of the same publisher,
@@ -219,7 +241,9 @@ impl Tables {
             return BTreeSet::new();
         }
         let is_there = |old: &&Vrf| self.vrf(old.id).is_some_and(|vrf| vrf.since == old.since);
-        before.vrfs().filter(|old| !is_there(old)).map(|vrf| vrf.id).collect()
+        let changed = before.vrfs.changed_since(&self.vrfs);
+        let old = changed.filter_map(|number| before.vrfs.get(number).map(|vrf| &**vrf));
+        old.filter(|old| !is_there(old)).map(|vrf| vrf.id).collect()
     }
 
     /// The ports that an observer of `before`, an earlier snapshot of the same publisher, knows in
@@ -237,7 +261,11 @@ impl Tables {
                     && since(self, vrf) == since(before, was)
             })
         };
-        before.ports().filter(|old| !stays(old)).map(|port| port.id).collect()
+        let changed = before.ports.changed_since(&self.ports);
+        let changed = changed.filter_map(|number| before.ports.get(number).map(|port| &**port));
+        let gone = self.vrfs_gone_since(before);
+        let all = changed.chain(gone.iter().flat_map(|vrf| before.ports_of(*vrf)));
+        all.filter(|old| !stays(old)).map(|port| port.id).collect()
     }
 
     /// Refuses the number of a routing table that a VRF has or that has routes.
@@ -315,19 +343,21 @@ impl Tables {
     pub fn remove_vrf(&mut self, id: VrfId) -> Result<(), TableError> {
         self.check_vrf_removal(id)?;
         let vrf = self.existing_vrf(id)?;
-        if self.ports().any(|port| port.spec.vrf == id) {
+        if !vrf.ports.is_empty() {
             return Err(TableError::VrfInUse { vrf: Arc::clone(&vrf.name), what: "ports" });
         }
         if self.pipeline().has(id) {
             return Err(TableError::VrfInUse { vrf: Arc::clone(&vrf.name), what: "flows" });
         }
-        let table = vrf.table;
+        let (table, name) = (vrf.table, Arc::clone(&vrf.name));
         self.remove_leaks(id)?;
         self.remove_filters(FilterTarget::Vrf(id));
         self.remove_taps(|tap| tap.target == FilterTarget::Vrf(id));
-        let gone = Arc::make_mut(&mut self.vrfs)[usize::from(id.0)].take();
+        let gone = self.vrfs.remove(id.0.into());
+        self.vrf_numbers.remove(id.0);
+        self.vrf_names.remove(&name, id.0);
         self.count_featured(gone.is_some_and(|vrf| vrf.features.any()), false);
-        Arc::make_mut(&mut self.table_owners).remove(&table);
+        self.table_owners.remove(&table);
         self.remove_qdisc(QdiscDevice::Vrf(id))?;
         if self.highest_shares.contains_key(&id) {
             Arc::make_mut(&mut self.highest_shares).remove(&id);
@@ -350,11 +380,7 @@ impl Tables {
         }
         let what = if !vrf.spd.is_empty() {
             Some("policies")
-        } else if self
-            .sad
-            .iter()
-            .any(|sa| [sa.spec.identity.vrf, sa.spec.identity.inner].contains(&id))
-        {
+        } else if self.has_sas(id) {
             Some("SAs")
         } else if self.has_tunnels_of_others(id) {
             Some("tunnels of another VRF's policies")
@@ -365,5 +391,13 @@ impl Tables {
             Some(what) => Err(TableError::VrfInUse { vrf: Arc::clone(&vrf.name), what }),
             None => Ok(()),
         }
+    }
+}
+
+impl MapKey for TableId {
+    type Words = [u64; 1];
+
+    fn to_words(&self) -> [u64; 1] {
+        [self.0.into()]
     }
 }

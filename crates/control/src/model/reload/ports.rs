@@ -9,7 +9,7 @@ use super::super::desired::{Desired, DesiredPort, Found, family};
 use super::super::ports::{Above, check_buffers, check_mtu};
 use super::super::qdiscs::Device;
 use super::super::refuse::refusal;
-use super::super::vlans::free_id;
+use super::super::vlans::free_ids;
 use super::super::{Draft, OpenedPort};
 use super::Notes;
 use crate::config::Config;
@@ -37,6 +37,7 @@ impl Draft<'_> {
         let mut wanted: Vec<DesiredPort> = Vec::with_capacity(config.ports.len());
         let mut used: BTreeSet<_> = self.desired.ports.values().map(|port| port.id).collect();
         used.extend(opened.iter().map(|port| port.id));
+        let mut free_id = free_ids(&used);
         let mut places: HashMap<&str, usize> = HashMap::with_capacity(config.ports.len());
         for settings in config.parents_first() {
             let known = self.desired.ports.get(&settings.name);
@@ -50,16 +51,11 @@ impl Draft<'_> {
                 (_, Some((parent, tag))) => {
                     let id = match kept {
                         Some(port) => port.id,
-                        None => free_id(&used)?,
+                        None => free_id()?,
                     };
-                    used.insert(id);
                     (id, parent.found_of_vlan(tag))
                 }
-                (None, None) if settings.kind.xfrm().is_some() => {
-                    let id = free_id(&used)?;
-                    used.insert(id);
-                    (id, Found::XFRM)
-                }
+                (None, None) if settings.kind.xfrm().is_some() => (free_id()?, Found::XFRM),
                 (None, None) => {
                     let Some(port) = opened.iter().find(|port| port.name == settings.name) else {
                         return Err(Refusal::new(
@@ -165,12 +161,14 @@ impl Draft<'_> {
     /// that a command has put it into: what was one tenant's would be routed among all others.
     fn vrf_of_port(&self, config: &Config, settings: &PortSettings) -> String {
         let stays = self.desired.ports.get(&settings.name).filter(|known| {
-            let is_there = self.desired.vrfs.get(&known.vrf).is_some_and(|vrf| {
-                vrf.origin == Origin::Runtime
-                    || config.vrfs.iter().any(|said| said.name == known.vrf)
-            });
+            let is_there = || {
+                self.desired.vrfs.get(&known.vrf).is_some_and(|vrf| {
+                    vrf.origin == Origin::Runtime
+                        || config.vrfs.iter().any(|said| said.name == known.vrf)
+                })
+            };
             let says_none = |settings: &PortSettings| settings.vrf == api::MAIN_VRF;
-            is_there && says_none(settings) && says_none(&known.settings)
+            says_none(settings) && says_none(&known.settings) && is_there()
         });
         stays.map_or(&settings.vrf, |known| &known.vrf).clone()
     }

@@ -94,7 +94,7 @@ impl Draft<'_> {
             let routes = self.flush_routes(&RouteFilter { vrf, ..Default::default() })?;
             notes.removed_qdiscs(self.desired, &Device::Vrf(name.clone()));
             notes.removed_filters(self.desired, &FilterTarget::Vrf(name.clone()));
-            let ports = self.desired.ports.iter().filter(|(_, port)| port.vrf == name);
+            let ports = self.desired.ports.meant(None, Some(&name));
             let ports: Vec<_> = ports.map(|(name, port)| (name.clone(), port.clone())).collect();
             self.delete_vrf(&name)?;
             for (port, before) in ports {
@@ -164,10 +164,12 @@ impl Draft<'_> {
         config: &Config,
         notes: &mut Notes,
     ) -> Result<(), Refusal> {
+        let said: HashMap<_, _> =
+            config.vrfs.iter().map(|said| (said.name.as_str(), said.ike)).collect();
         let vrfs: Vec<_> =
             self.desired.vrfs.iter().map(|(name, vrf)| (name.clone(), vrf.clone())).collect();
         for (name, vrf) in vrfs {
-            let said = config.vrfs.iter().find(|said| said.name == name).and_then(|said| said.ike);
+            let said = said.get(name.as_str()).copied().flatten();
             let (ike, origin) = match said {
                 Some(ike) => (ike, Origin::Configuration),
                 None if vrf.ike == Origin::Configuration => (Ike::Bypass, Origin::Gateway),

@@ -4,6 +4,7 @@ use std::time::Duration;
 use api::{InterfaceState, Refusal, Reply, Request};
 use packet::Time;
 
+use super::desired::DesiredPort;
 use super::{Control, OpenedPort};
 use crate::config::load;
 
@@ -163,6 +164,26 @@ pub(super) fn consistent(control: &Control) {
             found.spec.addresses.len() <= port.addresses.len() + 1,
             "more than the link-local address was added"
         );
+    }
+
+    // What is kept up to find ports by finds what a look at all of them does.
+    let ports = &desired.ports;
+    let names = |is: &dyn Fn(&DesiredPort) -> bool| {
+        let all = ports.iter().filter(|(_, port)| is(port));
+        all.map(|(name, _)| name.clone()).collect::<Vec<_>>()
+    };
+    for vrf in desired.vrfs.keys() {
+        let of_vrf: Vec<_> = ports.of_vrf(vrf).cloned().collect();
+        assert_eq!(of_vrf, names(&|port| port.vrf == *vrf));
+    }
+    for (name, port) in ports {
+        assert_eq!(ports.name_of(port.id), Some(name.as_str()));
+        let vlans: Vec<_> = ports.vlans_of(name).cloned().collect();
+        let is_vlan = |port: &DesiredPort| port.settings.kind.vlan().is_some_and(|it| it.0 == name);
+        assert_eq!(vlans, names(&is_vlan));
+        let links: Vec<_> = ports.xfrm_links_of(name).cloned().collect();
+        let is_link = |port: &DesiredPort| port.settings.kind.xfrm().is_some_and(|it| it.0 == name);
+        assert_eq!(links, names(&is_link));
     }
 
     for vrf in tables.vrfs() {

@@ -272,3 +272,63 @@ fn a_rule_into_a_vrf_that_is_gone_is_marked() {
     let gone = "7:\tfrom 10.0.0.0/8 lookup blue [detached]\n";
     assert_eq!(shown(&mut control, "rule show priority 7"), gone);
 }
+
+/// Tenants with the same addresses go one by one, in another order than they came, some with their
+/// VLAN and some without. What is left is as it was.
+#[test]
+fn tenants_that_go_leave_the_others_as_they_were() {
+    const TENANTS: usize = 24;
+    let mut control = gateway();
+    for number in 0..TENANTS {
+        for line in [
+            format!("link add t{number} type vrf table {}", 1000 + number),
+            format!("link add link lan name lan.{number} type vlan id {}", number + 1),
+            format!("link set lan.{number} master t{number}"),
+            format!("addr add 10.0.0.1/24 dev lan.{number}"),
+            format!("link set lan.{number} up"),
+            format!("neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 dev lan.{number}"),
+            format!("route add 10.9.0.0/16 via 10.0.0.2 vrf t{number}"),
+            format!("route add blackhole 10.8.0.0/16 vrf t{number}"),
+        ] {
+            run(&mut control, &line);
+        }
+    }
+    // One leads into the table of another, which goes first.
+    run(&mut control, "route add 10.7.0.0/16 dev t7 vrf t0");
+    run(&mut control, "route flush vrf t5");
+    run(&mut control, "addr flush dev lan.6");
+    let of = |control: &mut Control, number: usize| {
+        let lines = [
+            // With the connected route, that is the address.
+            format!("route show vrf t{number}"),
+            format!("neigh show dev lan.{number}"),
+            format!("link show lan.{number}"),
+        ];
+        lines.map(|line| shown(control, &line)).concat()
+    };
+    let flushed = shown(&mut control, "route show vrf t5");
+    assert!(!flushed.contains("10.8.") && !flushed.contains("10.9."), "{flushed}");
+    assert!(!shown(&mut control, "addr show dev lan.6").contains("inet "));
+    let mut left: Vec<usize> = (0..TENANTS).collect();
+    let mut was: Vec<String> = left.iter().map(|number| of(&mut control, *number)).collect();
+    for number in (0..TENANTS).map(|number| (number * 7 + 7) % TENANTS).filter(|it| *it != 0) {
+        run(&mut control, &format!("link del t{number}"));
+        let bare = shown(&mut control, &format!("addr show dev lan.{number}"));
+        assert!(!bare.contains("inet "), "{bare}");
+        if number % 2 == 0 {
+            run(&mut control, &format!("link del lan.{number}"));
+        }
+        let at = left.iter().position(|it| *it == number).unwrap();
+        left.remove(at);
+        was.remove(at);
+        if number == 7 {
+            was[0] = of(&mut control, 0);
+            assert!(shown(&mut control, "route show vrf t0").contains("10.7.0.0/16"));
+        }
+        let is: Vec<String> = left.iter().map(|number| of(&mut control, *number)).collect();
+        assert_eq!(is, was);
+    }
+    assert_eq!(left, [0]);
+    let ports = shown(&mut control, "link show");
+    assert!(ports.contains("lan.23") && !ports.contains("lan.22"), "{ports}");
+}

@@ -1,0 +1,249 @@
+//! That ports and VRFs are found without a look at all of them, and that these are the right ones.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use types::{IfId, LinkKind, Mac, MssClamp, PortId, ReversePath, Side, VlanId, VlanTag};
+use wire::{IpPrefix, VrfId};
+
+use super::{Boundary, Tables};
+use crate::port::PortSpec;
+use crate::publish::Publisher;
+use crate::vlan::Vlan;
+use crate::vrf::VrfParsing;
+
+thread_local! {
+    static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts what walks over all ports and all VRFs cost.
+pub(super) fn look_at_one() {
+    LOOKED_AT.set(LOOKED_AT.get() + 1);
+}
+
+/// How many ports and VRFs such walks look at meanwhile.
+pub(super) fn looked_at(what: impl FnOnce()) -> usize {
+    let before = LOOKED_AT.get();
+    what();
+    LOOKED_AT.get() - before
+}
+
+/// Parents have the numbers below. Those from [`LINKS`] on are xfrm links, those between are VLANs.
+const PARENTS: u16 = 3;
+const LINKS: u16 = 2000;
+
+fn spec(number: u16, vrf: VrfId) -> PortSpec {
+    let tag = number.checked_sub(PARENTS).filter(|_| number < LINKS);
+    let tag = tag.map(|tag| VlanTag::customer(VlanId::new(tag + 1).unwrap()));
+    let if_id = number.checked_sub(LINKS).and_then(|link| IfId::new(u32::from(link) + 1));
+    PortSpec {
+        name: format!("port{number}").into(),
+        vrf,
+        link: if if_id.is_some() { LinkKind::Ip } else { LinkKind::Ethernet },
+        mac: Mac([2, 0, 0, 0, (number >> 8) as u8, number as u8]),
+        mtu: 1500,
+        addresses: Vec::new(),
+        up: true,
+        vlan: tag.map(|tag| Vlan::new(PortId(number % PARENTS), tag)),
+        if_id,
+        side: Side::Unset,
+        reverse_path: ReversePath::Off,
+        mss: MssClamp::Off,
+    }
+}
+
+fn addressed(spec: PortSpec, address: &str) -> PortSpec {
+    PortSpec { addresses: vec![address.parse().unwrap()], ..spec }
+}
+
+/// Tenants come, get a port with an address, and go, in another order.
+#[test]
+fn a_tenant_that_comes_or_goes_takes_no_look_at_the_others() {
+    const TENANTS: u16 = 500;
+    let mut publisher = Publisher::new(Tables::new(1, 7));
+    let change = |publisher: &mut Publisher, change: &dyn Fn(&mut Tables)| {
+        let before = publisher.current();
+        let mut tables = Tables::clone(&before);
+        change(&mut tables);
+        publisher.publish(tables);
+        let now = publisher.current();
+        (now.vrfs_gone_since(&before), now.ports_moved_since(&before))
+    };
+    change(&mut publisher, &|tables| {
+        (0..PARENTS)
+            .for_each(|port| tables.add_port(PortId(port), spec(port, VrfId::MAIN)).unwrap());
+    });
+    let vlan = |tenant: u16| PortId(PARENTS + tenant);
+    let name = |tenant: u16| format!("tenant{tenant}");
+    let looks = looked_at(|| {
+        for tenant in 0..TENANTS {
+            change(&mut publisher, &|tables| {
+                let vrf = tables.add_vrf(&name(tenant)).unwrap();
+                let port = tables.free_port_id(vlan(0)).unwrap();
+                assert_eq!(port, vlan(tenant));
+                tables.add_port(port, spec(port.0, VrfId::MAIN)).unwrap();
+                let in_vrf = addressed(spec(port.0, vrf), "10.0.0.1/24");
+                tables.update_port(port, in_vrf).unwrap();
+            });
+        }
+        for tenant in (0..TENANTS).map(|tenant| tenant * 7 % TENANTS) {
+            let (gone, moved) = change(&mut publisher, &|tables| {
+                let vrf = tables.vrf_named(&name(tenant)).unwrap().id;
+                assert!(tables.remove_vrf(vrf).is_err(), "it has a port");
+                let port = tables.port_named(&format!("port{}", vlan(tenant).0)).unwrap().id;
+                tables.update_port(port, spec(port.0, VrfId::MAIN)).unwrap();
+                tables.remove_vrf(vrf).unwrap();
+                if tenant % 2 == 0 {
+                    tables.remove_port(port).unwrap();
+                }
+            });
+            assert_eq!((gone.len(), moved), (1, BTreeSet::from([vlan(tenant)])));
+        }
+    });
+    assert_eq!(looks, 0);
+    let tables = publisher.current();
+    assert_eq!(tables.vrfs().count(), 1);
+    let left: Vec<_> = tables.ports_of(VrfId::MAIN).map(|port| port.id.0).collect();
+    let odd = (1..TENANTS).step_by(2).map(|tenant| vlan(tenant).0);
+    assert_eq!(left, (0..PARENTS).chain(odd).collect::<Vec<_>>());
+}
+
+/// Two prefixes may end in one address, which stays a broadcast address while one of them is there.
+#[test]
+fn a_broadcast_address_stays_while_another_port_has_it() {
+    let mut tables = Tables::new(1, 7);
+    for (port, address) in [(0, "10.0.0.1/24"), (1, "10.0.0.129/25"), (2, "10.0.0.193/26")] {
+        tables.add_port(PortId(port), addressed(spec(port, VrfId::MAIN), address)).unwrap();
+    }
+    let broadcast: IpPrefix = "10.0.0.255/32".parse().unwrap();
+    let is_there = |tables: &Tables| tables.vrf(VrfId::MAIN).unwrap().route_of(broadcast).is_some();
+    for port in [1, 0] {
+        tables.remove_port(PortId(port)).unwrap();
+        assert!(is_there(&tables), "another port has it");
+    }
+    tables.update_port(PortId(2), addressed(spec(2, VrfId::MAIN), "10.0.0.193/27")).unwrap();
+    assert!(!is_there(&tables));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    AddVrf(u8),
+    RemoveVrf(u16),
+    /// Adds it or changes it: in which VRF, called as another one is, on which side, checking sources.
+    Port(u16, u16, bool, Side, bool),
+    RemovePort(u16),
+    Publish,
+    /// A copy of what was published first, which has another history.
+    PublishStranger,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let port = || prop_oneof![0..PARENTS + 6, LINKS..LINKS + 3];
+    let side = prop::sample::select(vec![Side::Unset, Side::Protected, Side::Unprotected]);
+    prop_oneof![
+        3 => (0..6_u8).prop_map(Step::AddVrf),
+        2 => (0..6_u16).prop_map(Step::RemoveVrf),
+        8 => (port(), 0..6_u16, prop::bool::weighted(0.2), side, any::<bool>())
+            .prop_map(|(port, vrf, other, side, rpf)| Step::Port(port, vrf, other, side, rpf)),
+        2 => port().prop_map(Step::RemovePort),
+        3 => Just(Step::Publish),
+        1 => Just(Step::PublishStranger),
+    ]
+}
+
+/// All that is found by what is kept up, beside what a look at everything finds.
+fn check(tables: &Tables) {
+    let name = |port: &PortId| tables.port(*port).map(|port| port.spec.name.to_string());
+    for port in tables.ports() {
+        let alike = tables.ports().find(|other| other.spec.name == port.spec.name);
+        assert_eq!(tables.port_named(&port.spec.name).map(|it| it.id), alike.map(|it| it.id));
+    }
+    assert!(tables.port_named("none").is_none() && tables.vrf_named("none").is_none());
+    for vrf in tables.vrfs() {
+        assert_eq!(tables.vrf_named(&vrf.name).map(|it| it.id), Some(vrf.id));
+        let of_vrf: Vec<_> = tables.ports_of(vrf.id).map(|port| port.id).collect();
+        let slowly = tables.ports().filter(|port| port.spec.vrf == vrf.id).map(|port| port.id);
+        assert_eq!(of_vrf, slowly.collect::<Vec<_>>());
+    }
+    assert_eq!(tables.port_count(), tables.ports().count());
+    let queues = tables.ports().filter(|port| port.spec.has_queues()).count();
+    assert_eq!(tables.port_counts[0], queues);
+    for first in [0, PARENTS, LINKS].map(PortId) {
+        let free = (first.0..=u16::MAX).map(PortId).find(|id| name(id).is_none());
+        assert_eq!(tables.free_port_id(first), free);
+    }
+    let protected = tables.ports().filter(|port| port.side == Side::Protected).count();
+    assert_eq!(tables.has_protected_ports(), protected > 0);
+    for id in (0..PARENTS + 8).chain(LINKS..LINKS + 4).map(PortId) {
+        let of = |port: &crate::port::Port| Boundary {
+            side: port.side,
+            judges_sources: port.spec.reverse_path != ReversePath::Off
+                || port.side == Side::Unprotected && protected > 0,
+        };
+        assert_eq!(tables.boundary(id), tables.port(id).map(of).unwrap_or_default());
+    }
+}
+
+/// What a publication says is gone or elsewhere, beside what a look at everything finds.
+fn check_published(tables: &Tables, before: &Tables) {
+    for id in (0..8).map(VrfId) {
+        let parsing = tables.vrf(id).map(VrfParsing::of).unwrap_or_default();
+        assert_eq!(tables.parsing(id), parsing);
+    }
+    let since = |tables: &Tables, vrf| tables.vrf(vrf).map(|vrf| vrf.since);
+    let is_other = |vrf| since(tables, vrf) != since(before, vrf);
+    let has_parted = tables.parted > before.generation;
+    let gone = before.vrfs().map(|vrf| vrf.id).filter(|vrf| has_parted && is_other(*vrf));
+    assert_eq!(tables.vrfs_gone_since(before), gone.collect());
+    let moved = before.ports().filter(|old| {
+        let is = tables.port(old.id).map(|port| (port.spec.vrf, port.spec.vlan));
+        has_parted && (is != Some((old.spec.vrf, old.spec.vlan)) || is_other(old.spec.vrf))
+    });
+    assert_eq!(tables.ports_moved_since(before), moved.map(|port| port.id).collect());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+    /// Steps that are refused change nothing.
+    #[test]
+    fn what_is_found_is_what_a_look_at_all_finds(
+        steps in prop::collection::vec(step(), 1..80),
+    ) {
+        let mut publisher = Publisher::new(Tables::new(1, 7));
+        let stranger = publisher.current();
+        let mut tables = Tables::clone(&stranger);
+        for step in steps {
+            match step {
+                Step::AddVrf(vrf) => _ = tables.add_vrf(&format!("vrf{vrf}")),
+                Step::RemoveVrf(vrf) => _ = tables.remove_vrf(VrfId(vrf)),
+                Step::Port(number, vrf, is_alike, side, judges) => {
+                    let mut spec = PortSpec { side, ..spec(number, VrfId(vrf)) };
+                    if is_alike {
+                        spec.name = "port0".into();
+                    }
+                    if judges {
+                        spec.reverse_path = ReversePath::Strict;
+                    }
+                    let id = PortId(number);
+                    _ = match tables.port(id).is_some() {
+                        true => tables.update_port(id, spec),
+                        false => tables.add_port(id, spec),
+                    };
+                }
+                Step::RemovePort(number) => _ = tables.remove_port(PortId(number)),
+                Step::Publish | Step::PublishStranger => {
+                    let before = publisher.current();
+                    let next = match step {
+                        Step::Publish => tables,
+                        _ => Tables::clone(&stranger),
+                    };
+                    publisher.publish(next);
+                    tables = Tables::clone(&publisher.current());
+                    check_published(&tables, &before);
+                }
+            }
+            check(&tables);
+        }
+    }
+}
