@@ -14,7 +14,7 @@ use super::wildcard::{self, Alike};
 use super::{
     Beside, Decider, KeyView, LookedUp, Seen, admission_of_forwarded, decide_by, decide_plain,
 };
-use crate::batch::Packets;
+use crate::batch::{Packets, Record};
 use crate::cache::key;
 use crate::cache::lookup::{Family, V4, V6};
 use crate::connection;
@@ -122,7 +122,7 @@ impl Decider<'_> {
     /// Decides a packet that has opened a connection, of which connection tracking says this now, if that
     /// is known of packets that are alike.
     #[inline(always)]
-    pub(crate) fn decide_opened(
+    pub(crate) fn decide_opened<const KEY: usize, F: Family<KEY>>(
         &self,
         at: u8,
         tracked: &conntrack::Tracked,
@@ -131,7 +131,17 @@ impl Decider<'_> {
     ) -> bool {
         let decision = &mut batch.records[usize::from(at)].decision;
         let said = (tracked.ct_state, tracked.reference);
-        wildcard::decide_opened((at, self.tables), said, decision, extensions)
+        let is_known = wildcard::decide_opened((at, self.tables), said, decision, extensions);
+        if cfg!(debug_assertions)
+            && is_known
+            && let Record { facts, decision, .. } = &batch.records[usize::from(at)]
+            && let Some(seen) = seen(self, &batch.packets, *facts, at, None)
+        {
+            let words = F::key(batch, at);
+            let key = (at, F::view(words), self.tables);
+            wildcard::check_opened(key, words, &seen, decision, extensions);
+        }
+        is_known
     }
 
     /// Decides a packet again, in whose VRF are flows, and of which connection tracking says this now.

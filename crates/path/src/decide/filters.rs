@@ -242,7 +242,8 @@ fn exit(
         }
         _ => return [None, None],
     };
-    let into = port.and_then(|port| tables.vrf(port.spec.vrf)).unwrap_or(vrf);
+    let other = port.map(|port| port.spec.vrf).filter(|other| *other != vrf.id);
+    let into = other.and_then(|other| tables.vrf(other)).unwrap_or(vrf);
     if into.id != key.vrf() && !vrf.features.is_ruled {
         trace.asks(|| Question::Vrf(into.id));
     }

@@ -188,7 +188,8 @@ impl<'t> Decider<'t> {
 
     /// The pool that lends sources for a translation.
     pub(crate) fn nat_pool(&self, source: &NewSource) -> Option<(PoolId, &'t NatPool)> {
-        Some((source.pool?, self.tables.nat_pool(source.pool?)?))
+        let id = source.pool?;
+        Some((id, self.tables.nat_pool(id)?))
     }
 
     /// The pool that has lent what a connection's binding says.

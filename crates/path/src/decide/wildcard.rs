@@ -407,6 +407,11 @@ pub(super) fn decide_by_entry(
     true
 }
 
+/// Whether a connection is still as it was made, as far as a decision depends on it.
+fn is_as_made(plain: &Plain, new: &New) -> bool {
+    plain.mark == new.mark && plain.label == [new.label as u64, (new.label >> 64) as u64]
+}
+
 /// Decides a packet that has opened the connection that its entry has asked for, of which connection
 /// tracking says this now, if it is known what is decided about such packets.
 #[inline(always)]
@@ -440,12 +445,36 @@ pub(super) fn note_opened(
     let Some(reads) = tables.pipeline().end_reads(alike.vrf) else { return };
     let validity = (tables.generation(), extensions.times_freed);
     let id = extensions.asked[usize::from(at)].of;
+    let ct_state = alike.looked.ct_state;
     if let Some(entry) = extensions.wildcards.entry(id, validity)
         && entry.has_one_successor(reads)
+        // Another worker may have written a mark, which is seen before the generation that it gives.
+        && let Some(Change::Make { new, .. }) = &entry.change
+        && is_as_made(&alike.plain, new)
+        // Of an invalid packet it does not say whether it is translated.
+        && ct_state != CtState::INVALID
         && !decision.is_passing()
     {
         let decision = decision.of_connection(Reference::NONE);
-        entry.then = Some(Then { ct_state: alike.looked.ct_state, decision });
+        entry.then = Some(Then { ct_state, decision });
+    }
+}
+
+/// Holds what was known of a packet that has opened a connection against what decide says.
+pub(super) fn check_opened<const WORDS: usize>(
+    (at, key, tables): (u8, impl KeyView, &Tables),
+    words: &[u64; WORDS],
+    seen: &Seen<'_>,
+    found: &Decision,
+    extensions: &Extensions,
+) {
+    let mut alike = Alike::nothing();
+    let is_alike = alike.become_of(words, key, seen, tables, &extensions.wildcards).is_some();
+    if let Some(Change::Make { new, .. }) = &extensions.asked[usize::from(at)].change
+        && is_alike
+        && is_as_made(&alike.plain, new)
+    {
+        check((at, key, tables), (&alike, seen), found, extensions);
     }
 }
 
