@@ -12,7 +12,7 @@ impl<T: Clone, const CHUNK: usize> Slots<T, CHUNK> {
         Self(Vec::new())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
         let number = number as usize;
         self.0.get(number / CHUNK)?[number % CHUNK].as_ref()

@@ -132,7 +132,7 @@ impl Draft<'_> {
     /// The preference of a rule that says none: it comes before all others, as in tc.
     fn next_preference(&self, spec: &FilterSpec) -> Result<u32, Refusal> {
         let first = FilterKey { pref: 0, ..FilterKey::of(spec) };
-        let mut rules = self.desired.filters.from(&first);
+        let mut rules = self.desired.filters.from(first);
         let smallest = rules.next().map(|(key, _)| key);
         match smallest.filter(|key| key.target == spec.target && key.hook == spec.hook) {
             None => Ok(FIRST_PREFERENCE),

@@ -98,7 +98,7 @@ impl Neighbours {
     pub(super) fn of_port(&self, port: PortId) -> impl Iterator<Item = (IpAddr, &Neighbour)> {
         let from = (port, IpAddr::from([0; 4]));
         self.entries
-            .from(&from)
+            .from(from)
             .take_while(move |((of, _), _)| *of == port)
             .map(|((_, address), neighbour)| (*address, neighbour))
     }

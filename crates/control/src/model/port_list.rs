@@ -71,7 +71,7 @@ impl PortList {
     ) -> Box<dyn Iterator<Item = (&'p String, &'p DesiredPort)> + 'p> {
         match (name, vrf) {
             (Some(name), vrf) => {
-                let found = self.ports.from(name).next().filter(|(is, _)| *is == name);
+                let found = self.ports.from(name.to_owned()).next().filter(|(is, _)| *is == name);
                 let is_in = move |port: &DesiredPort| vrf.is_none_or(|vrf| vrf == port.vrf);
                 Box::new(found.into_iter().filter(move |(_, port)| is_in(port)))
             }

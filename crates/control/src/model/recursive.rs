@@ -202,7 +202,7 @@ impl Draft<'_> {
         while let Some(prefix) = left.pop() {
             let range = prefix.range();
             let (from, to) = ((table, range.first()), (table, range.last()));
-            let within = self.desired.recursive.from(&from).take_while(|(via, _)| **via <= to);
+            let within = self.desired.recursive.from(from).take_while(|(via, _)| **via <= to);
             let within: Vec<_> =
                 within.flat_map(|(_, prefixes)| prefixes.keys()).copied().collect();
             for dependent in within {

@@ -100,7 +100,7 @@ impl Draft<'_> {
     pub(super) fn flush_routes(&mut self, filter: &RouteFilter) -> Result<u64, Refusal> {
         let tables = of_filter(&self.tables, self.desired, filter)?;
         let all = tables.into_iter().flat_map(|table| {
-            let all = self.desired.routes.from(&(table, EVERYTHING));
+            let all = self.desired.routes.from((table, EVERYTHING));
             all.take_while(move |((of, _), _)| *of == table)
         });
         let wanted: Vec<_> = all
@@ -328,14 +328,14 @@ fn check_circle(tables: &Tables, into: VrfId, spec: &RouteSpec) -> Result<(), Re
 pub(super) fn places(desired: &Desired, table: TableRef) -> Vec<(TableRef, IpPrefix)> {
     // The first of all prefixes: IPv4 goes before IPv6, and addresses before lengths.
     let from = (table, EVERYTHING);
-    let all = desired.routes.from(&from).map(|(place, _)| *place);
+    let all = desired.routes.from(from).map(|(place, _)| *place);
     all.take_while(|(of, _)| *of == table).collect()
 }
 
 /// Those of tables that no VRF has.
 fn loose_places(desired: &Desired) -> Vec<(TableRef, IpPrefix)> {
     let from = (TableRef::Number(TableId(0)), EVERYTHING);
-    desired.routes.from(&from).map(|(place, _)| *place).collect()
+    desired.routes.from(from).map(|(place, _)| *place).collect()
 }
 
 /// The tables that a filter asks for.
