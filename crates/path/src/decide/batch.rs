@@ -12,7 +12,7 @@ use wire::{Origin, VrfId};
 use super::flows::Looked;
 use super::wildcard::{self, Alike};
 use super::{
-    Beside, Decider, KeyView, LookedUp, Seen, admission_of_forwarded, decide_by, decide_plain,
+    Beside, Decider, KeyView, LookedUp, Seen, admission_of_forwarded, decide_in, decide_plain,
 };
 use crate::batch::{Packets, Record};
 use crate::cache::key;
@@ -33,7 +33,7 @@ struct Kind {
     is_featured: bool,
 }
 
-impl Decider<'_> {
+impl<'t> Decider<'t> {
     /// Decides the packets of one family that stand at these positions of a batch.
     #[inline]
     pub(crate) fn decide<const KEY: usize, F: Family<KEY>>(
@@ -184,6 +184,8 @@ impl Decider<'_> {
         let mut beside = FEATURES.then_some(Beside::NOTHING);
         let hashes = if FEATURES { self.tracked_hashes::<KEY, F>(list, batch) } else { None };
         let (looked_up, mut alike) = (&LookedUp::NOTHING, Alike::nothing());
+        // Mostly that of the next packet too.
+        let mut vrf = None;
         for (place, &at) in list.iter().enumerate() {
             let words = *F::key(batch, at);
             let key = F::view(&words);
@@ -206,12 +208,26 @@ impl Decider<'_> {
                             continue;
                         }
                     }
-                    decide_by(key, self.tables, looked_up, &mut (), decision, beside);
+                    let vrf = self.vrf_of(key, &mut vrf);
+                    let key = (key, self.tables);
+                    decide_in(vrf, key, looked_up, &mut (), decision, beside);
                     number(at, Some(&words), decision, beside, extensions);
                 }
-                None => decide_plain(key, self.tables, looked_up, &mut (), decision),
+                None => {
+                    let vrf = self.vrf_of(key, &mut vrf);
+                    decide_plain(vrf, (key, self.tables), looked_up, &mut (), decision);
+                }
             }
         }
+    }
+
+    /// The VRF of a packet, if it is there. `last` is that of the packet before.
+    #[inline(always)]
+    fn vrf_of(&self, key: impl KeyView, last: &mut Option<&'t Vrf>) -> Option<&'t Vrf> {
+        if last.is_none_or(|last| last.id != key.vrf()) {
+            *last = self.tables.vrf(key.vrf());
+        }
+        *last
     }
 
     /// The hashes that the packets' connections are looked up by, if there are flows, and asks for the
@@ -238,7 +254,7 @@ impl Decider<'_> {
     #[inline(never)]
     fn decide_together<const FEATURES: bool, const KEY: usize, F: Family<KEY>>(
         &self,
-        vrf: &Vrf,
+        vrf: &'t Vrf,
         list: &[u8],
         batch: &mut Packets,
         extensions: &mut Extensions,
@@ -248,14 +264,15 @@ impl Decider<'_> {
         for (place, &at) in list.iter().enumerate() {
             let words = *F::key(batch, at);
             let key = F::view(&words);
+            let key = (key, self.tables);
             let decision = &mut batch.records[usize::from(at)].decision;
             let looked_up = &found.of(place);
             match &mut beside {
                 Some(beside) => {
-                    decide_by(key, self.tables, looked_up, &mut (), decision, beside);
+                    decide_in(Some(vrf), key, looked_up, &mut (), decision, beside);
                     number(at, Some(&words), decision, beside, extensions);
                 }
-                None => decide_plain(key, self.tables, looked_up, &mut (), decision),
+                None => decide_plain(Some(vrf), key, looked_up, &mut (), decision),
             }
         }
     }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use conntrack::Connections;
 use packet::{DropReason, Time};
-use tables::{Direction, NatPool, Policy, PoolId, Tables};
+use tables::{Direction, NatPool, Policy, PoolId, Tables, Vrf};
 use wire::{FlowKey, FragmentClass, Origin, Protocol, Spi, Upper, VrfId};
 
 pub(crate) use self::batch::LookUp;
@@ -254,8 +254,21 @@ pub(crate) fn decide_by<'t>(
     decision: &mut Decision,
     beside: &mut Beside<'_>,
 ) {
+    decide_in(tables.vrf(key.vrf()), (key, tables), looked_up, trace, decision, beside);
+}
+
+/// The same, where its VRF is known; `None` if that is not there.
+#[inline(always)]
+fn decide_in<'t>(
+    vrf: Option<&'t Vrf>,
+    (key, tables): (impl KeyView, &'t Tables),
+    looked_up: &LookedUp<'t>,
+    trace: &mut impl Trace,
+    decision: &mut Decision,
+    beside: &mut Beside<'_>,
+) {
     trace.asks(|| Question::Vrf(key.vrf()));
-    match tables.vrf(key.vrf()) {
+    match vrf {
         Some(vrf) if vrf.features.any() | tables.may_be_tapped(vrf) => {
             filters::decide((key, tables, vrf), looked_up, trace, (&mut *decision, beside));
         }
@@ -268,13 +281,13 @@ pub(crate) fn decide_by<'t>(
 /// The same of a packet whose VRF has no features.
 #[inline(always)]
 fn decide_plain<'t>(
-    key: impl KeyView,
-    tables: &'t Tables,
+    vrf: Option<&'t Vrf>,
+    (key, tables): (impl KeyView, &'t Tables),
     looked_up: &LookedUp<'t>,
     trace: &mut impl Trace,
     decision: &mut Decision,
 ) {
-    match tables.vrf(key.vrf()) {
+    match vrf {
         Some(vrf) => Deciding { key, tables, vrf, looked_up, trace, mark: () }.decide(decision),
         None => *decision = Decision::drop(DropReason::PortDown),
     }
