@@ -1,3 +1,6 @@
+mod examples;
+mod never_matching;
+
 use types::VlanTag;
 
 use super::*;
@@ -541,44 +544,6 @@ fn large_buffers_are_none_or_a_batch_at_least() {
 }
 
 #[test]
-fn the_example_in_the_documentation_is_right() {
-    let text = include_str!("../../../../docs/examples/gateway.toml");
-    let config = load("gateway.toml", text).unwrap();
-    assert_eq!((config.ports.len(), config.states.len(), config.policies.len()), (3, 3, 7));
-    // Every section is in it.
-    for section in SECTIONS {
-        let header = if section.many {
-            format!("\n[[{}]]", section.name)
-        } else {
-            format!("\n[{}]", section.name)
-        };
-        assert!(text.contains(&header), "{header}");
-    }
-}
-
-/// Two SAs between the same networks, by DSCP.
-#[test]
-fn the_example_with_classes_of_traffic_is_right() {
-    let text = include_str!("../../../../docs/examples/classes.toml");
-    let config = load("classes.toml", text).unwrap();
-    let classes = |config: &Config| {
-        let of = |policy: &PolicySpec| {
-            let dscp = policy.selector.dscp.map(|dscp| dscp.to_string());
-            (dscp, policy.template.as_ref().map(|template| template.reqid))
-        };
-        config.policies.iter().map(of).collect::<Vec<_>>()
-    };
-    let wanted = [(Some("ef".to_owned()), Some(2)), (None, Some(1))];
-    assert_eq!(classes(&config), [wanted.clone(), wanted].concat());
-    // By number and by range of classes too.
-    let config = load("x", &text.replace("\"ef\"", "46")).unwrap();
-    assert_eq!(classes(&config)[0].0.as_deref(), Some("ef"));
-    let masked = text.replace("dscp = \"ef\"", "dscp = \"0x28/0x38\"");
-    let config = load("x", &masked).unwrap();
-    assert_eq!(classes(&config)[0].0.as_deref(), Some("0x28/0x38"));
-}
-
-#[test]
 fn wrong_fields_of_packets_are_told_what_is_right() {
     let policy = |keys: &str| {
         let text = format!("[[policy]]\ndirection = \"out\"\naction = \"discard\"\n{keys}\n");
@@ -606,38 +571,6 @@ fn wrong_fields_of_packets_are_told_what_is_right() {
         let error = policy(keys);
         assert!(error.contains(wrong) && error.contains(right), "{keys}: {error}");
     }
-}
-
-#[test]
-fn the_examples_of_the_firewall_are_right() {
-    let text = include_str!("../../../../docs/examples/firewall.toml");
-    let config = check("firewall.toml", text, &|_| Ok(Vec::new()), &|_, _| Ok(())).unwrap();
-    let notes: Vec<_> = config.notes.iter().map(ToString::to_string).collect();
-    assert!(notes.iter().all(|note| !note.contains("never match")), "{notes:?}");
-    let firewall = config.firewall.unwrap();
-    assert_eq!((firewall.zones.len(), firewall.policies.len()), (4, 5));
-    // It is written as it was read.
-    let again = load_firewall("again", &firewall_text(&firewall)).unwrap().0;
-    assert_eq!(again.as_ref(), Some(&firewall));
-
-    let page = include_str!("../../../../docs/firewall.md");
-    let blocks: Vec<_> =
-        page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    let servers = "[[firewall.zone]]\nname = \"servers\"\nnetworks = [\"10.3.0.0/24\"]\n";
-    load("firewall.md", blocks[0]).unwrap();
-    for block in &blocks[1..] {
-        load("firewall.md", &format!("{}{servers}{block}", blocks[0])).unwrap();
-    }
-    // Every service that the page names is one, and every one is named.
-    let named = page.split("and names: ").nth(1).unwrap().split('.').next().unwrap();
-    for name in named.split(", ") {
-        let policy = format!(
-            "[[firewall.policy]]\nfrom = [\"outside\"]\nto = [\"inside\"]\n\
-             rules = [{{ services = [\"{name}\"], action = \"accept\" }}]\n"
-        );
-        load("firewall.md", &format!("{}{policy}", blocks[0])).unwrap();
-    }
-    assert_eq!(named.split(", ").count(), crate::firewall::services::names().count());
 }
 
 #[test]
@@ -701,17 +634,6 @@ fn a_wrong_firewall_is_refused_with_its_place() {
     ] {
         let told = load("fw.toml", &text(firewall)).unwrap_err().to_string();
         assert_eq!(told, format!("fw.toml:{message}"));
-    }
-}
-
-#[test]
-fn the_examples_in_the_text_of_the_documentation_are_right() {
-    let page = include_str!("../../../../docs/configuration.md");
-    let blocks: Vec<_> =
-        page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert!(!blocks.is_empty());
-    for block in blocks {
-        load("configuration.md", block).unwrap();
     }
 }
 
@@ -797,83 +719,6 @@ fn vlans_are_checked_against_their_parents() {
     load("x", &one).unwrap();
     let told = errors(&format!("{one}{}", port("b", &vlan("a", "id = 7"))));
     assert!(told.contains("mtu = 2030, and [gateway] has large-buffers = 0"), "{told}");
-}
-
-/// A policy of `main`, out, with these keys.
-fn policy_with(keys: &str) -> String {
-    format!("[[policy]]\ndirection = \"out\"\naction = \"bypass\"\n{keys}\n")
-}
-
-const PORT: &str = "[[port]]\nname = \"lan\"\nkind = \"memory\"\n";
-
-fn noted(text: &str) -> Vec<(usize, String)> {
-    let config = check("gw.toml", text, &|_| Ok(Vec::new()), &|_, _| Ok(())).unwrap();
-    config
-        .notes
-        .into_iter()
-        .map(|note| (note.line, note.message))
-        .filter(|(_, message)| !message.starts_with("VRF "))
-        .collect()
-}
-
-#[test]
-fn policies_that_never_match_are_noted_with_what_covers_them() {
-    let text = [
-        PORT.to_owned(),
-        // Line 4, but tried last.
-        policy_with("priority = 9\nsource = \"10.1.2.0/24\"\nprotocol = \"udp\""),
-        // Line 10: of another direction.
-        policy_with("source = \"10.0.0.0/8\"").replace("out", "in"),
-        // Line 14: covers the first.
-        policy_with("priority = 3\nsource = \"10.1.0.0-10.1.255.254\""),
-        // Line 19: a range that is not within that one.
-        policy_with("priority = 5\nsource = \"10.1.255.250-10.1.255.255\""),
-        // Line 24: is within.
-        policy_with("priority = 5\nsource = \"10.1.255.250-10.1.255.254\"\ndscp = 46"),
-    ]
-    .concat();
-    let message = |line| {
-        format!(
-            "this policy never matches a packet: the policy on line {line} comes first and \
-             matches all that it does"
-        )
-    };
-    assert_eq!(noted(&text), [(4, message(14)), (24, message(14))]);
-    assert_eq!(load("gw.toml", &text).unwrap().notes, [], "this is for check alone");
-}
-
-#[test]
-fn of_many_policies_that_never_match_the_first_are_named_and_the_rest_counted() {
-    let mut text = PORT.to_owned() + &policy_with("priority = 1");
-    for host in 0..30 {
-        text += &policy_with(&format!("priority = 2\nsource = \"10.0.0.{host}\""));
-    }
-    let notes = noted(&text);
-    assert_eq!(notes.len(), 21);
-    assert_eq!(notes[20].1, "from here on 10 more policies never match a packet");
-}
-
-/// However policies overlap, the search ends soon, and says what it does not know.
-#[test]
-fn too_much_work_is_given_up() {
-    let mut text = PORT.to_owned();
-    for number in 0..2000 {
-        let ports = format!("{}-{}", number + 1, number + 30_000);
-        text += &policy_with(&format!("protocol = \"tcp\"\nsource-ports = \"{ports}\""));
-    }
-    assert_eq!(noted(&text), []);
-    let mut errors = Errors::new(&text);
-    let (document, _) = DeTable::parse_recoverable(&text);
-    let policies = each(document.get_ref(), "policy", &mut errors, security::policy);
-    shadow::note_within(&policies, 100_000, &mut errors);
-    let notes = errors.into_notes("gw.toml").0;
-    let [note] = &notes[..] else { panic!("{notes:?}") };
-    let (unchecked, rest) = note.message.split_once(' ').unwrap();
-    assert!((1000..1990).contains(&unchecked.parse().unwrap()), "{unchecked}");
-    assert_eq!(
-        rest,
-        "of 2000 policies overlap too much to find out whether they ever match a packet"
-    );
 }
 
 #[test]

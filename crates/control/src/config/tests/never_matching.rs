@@ -1,0 +1,80 @@
+//! Policies that never match are noted.
+
+use super::*;
+
+/// A policy of `main`, out, with these keys.
+fn policy_with(keys: &str) -> String {
+    format!("[[policy]]\ndirection = \"out\"\naction = \"bypass\"\n{keys}\n")
+}
+
+const PORT: &str = "[[port]]\nname = \"lan\"\nkind = \"memory\"\n";
+
+fn noted(text: &str) -> Vec<(usize, String)> {
+    let config = check("gw.toml", text, &|_| Ok(Vec::new()), &|_, _| Ok(())).unwrap();
+    config
+        .notes
+        .into_iter()
+        .map(|note| (note.line, note.message))
+        .filter(|(_, message)| !message.starts_with("VRF "))
+        .collect()
+}
+
+#[test]
+fn policies_that_never_match_are_noted_with_what_covers_them() {
+    let text = [
+        PORT.to_owned(),
+        // Line 4, but tried last.
+        policy_with("priority = 9\nsource = \"10.1.2.0/24\"\nprotocol = \"udp\""),
+        // Line 10: of another direction.
+        policy_with("source = \"10.0.0.0/8\"").replace("out", "in"),
+        // Line 14: covers the first.
+        policy_with("priority = 3\nsource = \"10.1.0.0-10.1.255.254\""),
+        // Line 19: a range that is not within that one.
+        policy_with("priority = 5\nsource = \"10.1.255.250-10.1.255.255\""),
+        // Line 24: is within.
+        policy_with("priority = 5\nsource = \"10.1.255.250-10.1.255.254\"\ndscp = 46"),
+    ]
+    .concat();
+    let message = |line| {
+        format!(
+            "this policy never matches a packet: the policy on line {line} comes first and \
+             matches all that it does"
+        )
+    };
+    assert_eq!(noted(&text), [(4, message(14)), (24, message(14))]);
+    assert_eq!(load("gw.toml", &text).unwrap().notes, [], "this is for check alone");
+}
+
+#[test]
+fn of_many_policies_that_never_match_the_first_are_named_and_the_rest_counted() {
+    let mut text = PORT.to_owned() + &policy_with("priority = 1");
+    for host in 0..30 {
+        text += &policy_with(&format!("priority = 2\nsource = \"10.0.0.{host}\""));
+    }
+    let notes = noted(&text);
+    assert_eq!(notes.len(), 21);
+    assert_eq!(notes[20].1, "from here on 10 more policies never match a packet");
+}
+
+/// However policies overlap, the search ends soon, and says what it does not know.
+#[test]
+fn too_much_work_is_given_up() {
+    let mut text = PORT.to_owned();
+    for number in 0..2000 {
+        let ports = format!("{}-{}", number + 1, number + 30_000);
+        text += &policy_with(&format!("protocol = \"tcp\"\nsource-ports = \"{ports}\""));
+    }
+    assert_eq!(noted(&text), []);
+    let mut errors = Errors::new(&text);
+    let (document, _) = DeTable::parse_recoverable(&text);
+    let policies = each(document.get_ref(), "policy", &mut errors, security::policy);
+    shadow::note_within(&policies, 100_000, &mut errors);
+    let notes = errors.into_notes("gw.toml").0;
+    let [note] = &notes[..] else { panic!("{notes:?}") };
+    let (unchecked, rest) = note.message.split_once(' ').unwrap();
+    assert!((1000..1990).contains(&unchecked.parse().unwrap()), "{unchecked}");
+    assert_eq!(
+        rest,
+        "of 2000 policies overlap too much to find out whether they ever match a packet"
+    );
+}
