@@ -148,8 +148,20 @@ impl Connections {
         Some(Hit::Valid { translated: control.is_translated() })
     }
 
+    /// As [`Connections::hit`] of a datagram, whose reference is a connection's.
+    #[cold]
+    #[inline(never)]
+    pub fn hit_other_datagram(&self, reference: Reference, length: u32, now: Time) -> Hit {
+        self.hit_in_full(reference, &Packet::Datagram, length, now)
+    }
+
     #[inline(never)]
     fn hit_connection(&self, reference: Reference, packet: &Packet, length: u32, now: Time) -> Hit {
+        self.hit_in_full(reference, packet, length, now)
+    }
+
+    #[inline(always)]
+    fn hit_in_full(&self, reference: Reference, packet: &Packet, length: u32, now: Time) -> Hit {
         let index = (reference.0 >> 32) as u32 & (MOST_CONNECTIONS - 1);
         let Some(entry) = self.entries.get(index as usize) else { return Hit::Stale };
         let (direction, tick) = (reference.direction(), tick(now));

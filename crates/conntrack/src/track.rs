@@ -59,10 +59,12 @@ impl Connections {
             let tracked = self.untracked(zone, tuple, packet, Some(stamp), now);
             return Tracked { vacant: is_vacant.then_some(stamp), ..tracked };
         };
-        if self.is_over(handle, direction, now) {
+        let (entry, tick) = (&self.entries[handle.index as usize], tick(now));
+        let (control, own, peer) = Self::view(entry, direction);
+        if self.is_dead(control, &own, &peer, tick) {
             return self.untracked(zone, tuple, packet, Some(stamp), now);
         }
-        self.track_found(handle, direction, packet, now)
+        self.judge_found(handle, direction, (control, own, peer), packet, tick)
             .unwrap_or_else(|| self.untracked(zone, tuple, packet, None, now))
     }
 
@@ -77,11 +79,23 @@ impl Connections {
         now: Time,
     ) -> Option<Tracked> {
         let entry = self.entries.get(handle.index as usize)?;
-        let (control, own, peer) = Self::view(entry, direction);
+        self.judge_found(handle, direction, Self::view(entry, direction), packet, tick(now))
+    }
+
+    /// The same, where this was read of the place of the connection.
+    #[inline(always)]
+    fn judge_found(
+        &self,
+        handle: Handle,
+        direction: Direction,
+        (control, own, peer): (Control, Side, Side),
+        packet: &Packet,
+        tick: u32,
+    ) -> Option<Tracked> {
         if !control.is_live() || control.generation() != handle.generation {
             return None;
         }
-        let ct_state = match self.judge(control, own, peer, direction, packet, tick(now)) {
+        let ct_state = match self.judge(control, own, peer, direction, packet, tick) {
             Outcome::Invalid => CtState::INVALID,
             Outcome::Renew => return None,
             Outcome::Pass | Outcome::Update(..) | Outcome::Unrenewed(_) => {
@@ -292,20 +306,32 @@ impl Connections {
     /// its state. `None` of one with a helper, and if it is not there.
     #[inline]
     pub fn plain(&self, handle: Handle, direction: Direction) -> Option<Plain> {
+        let mut plain = Plain::default();
+        self.read_plain(handle, direction, &mut plain).map(|()| plain)
+    }
+
+    /// As [`Connections::plain`], written in place. If it is `None`, what is there means nothing.
+    #[inline(always)]
+    pub fn read_plain(
+        &self,
+        handle: Handle,
+        direction: Direction,
+        plain: &mut Plain,
+    ) -> Option<()> {
         let entry = self.entries.get(handle.index as usize)?;
-        let flags = self.control(handle.index).flags();
-        let translated = match flags.has(Flags::SNAT) || flags.has(Flags::DNAT) {
+        let control = || Control(entry.lines[0].0[word::CONTROL].load(Ordering::Acquire));
+        plain.translated = match control().is_translated() {
             true => Some(self.translation(handle, direction)?.tuple),
             false => None,
         };
         let cold = |word: usize| entry.cold.0[word].load(Ordering::Acquire);
-        let label = [cold(cold::LABEL_LOW), cold(cold::LABEL_HIGH)];
+        plain.label = [cold(cold::LABEL_LOW), cold(cold::LABEL_HIGH)];
         let has_helper = cold(cold::HELPER) & 0xffff != 0;
-        let mark = entry.lines[1].0[word::IDENTITY].load(Ordering::Acquire) as u32;
+        plain.mark = entry.lines[1].0[word::IDENTITY].load(Ordering::Acquire) as u32;
         // What was read is of this connection.
-        let control = self.control(handle.index);
+        let control = control();
         let is_it = control.is_live() && control.generation() == handle.generation;
-        (is_it && !has_helper).then_some(Plain { mark, label, translated })
+        (is_it && !has_helper).then_some(())
     }
 
     /// For a packet that is invalid and belongs to no connection, whatever its tuple: it is counted.

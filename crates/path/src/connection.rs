@@ -45,7 +45,7 @@ pub(crate) fn read_words(
 }
 
 /// Holds a decision for a connection against a packet as [`Connections::hit`] does, if the packet is a
-/// usual one. `None` if it is to be read and held against it in full.
+/// usual one, or is read already. `None` if it is to be read and held against it in full.
 #[inline(always)]
 pub(crate) fn hit_usual(
     connections: &Connections,
@@ -63,7 +63,9 @@ pub(crate) fn hit_usual(
             connections.hit_segment(reference, &Segment::parse(bytes)?, length.into(), now)
         }
         Protocol::UDP if is_right_datagram(bytes, pseudo, facts.is(Facts::V6)) => {
-            connections.hit_datagram(reference, length.into(), now)
+            let usual = connections.hit_datagram(reference, length.into(), now);
+            let other = || connections.hit_other_datagram(reference, length.into(), now);
+            Some(usual.unwrap_or_else(other))
         }
         _ => None,
     }

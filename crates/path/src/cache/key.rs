@@ -266,6 +266,12 @@ pub(crate) fn vrf(class: u64) -> u16 {
     (class >> 16) as u16
 }
 
+/// The sum of a key's addresses, in 32 bits each, as checksums need it.
+#[inline(always)]
+pub(crate) fn address_sum<const WORDS: usize>(key: &[u64; WORDS]) -> u64 {
+    key[..WORDS - 2].iter().map(|word| (word >> 32) + (word & 0xffff_ffff)).sum()
+}
+
 fn halves(address: Ipv6Addr) -> [u64; 2] {
     let bits = address.to_bits();
     [(bits >> 64) as u64, bits as u64]

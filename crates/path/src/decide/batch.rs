@@ -10,7 +10,7 @@ use wire::common::Facts;
 use wire::{Origin, VrfId};
 
 use super::flows::Looked;
-use super::wildcard::{self, Alike};
+use super::wildcard::{self, Alike, Lane};
 use super::{
     Beside, Decider, KeyView, LookedUp, Seen, admission_of_forwarded, decide_in, decide_plain,
 };
@@ -158,17 +158,17 @@ impl<'t> Decider<'t> {
             && extensions.wildcards.may_have(facts)
         {
             let seen = Seen { looked: Some(looked), ..seen };
-            let wildcards = &extensions.wildcards;
-            let (key, decision) =
-                ((at, key, self.tables), &mut batch.records[usize::from(at)].decision);
-            if alike.become_of(&words, key.1, &seen, self.tables, wildcards).is_some()
+            let decision = &mut batch.records[usize::from(at)].decision;
+            if let Some(lane) = Lane::of(&words, self.tables)
+                && alike.become_of(&lane, (&words, key), &seen, &extensions.wildcards).is_some()
+                && let key = (at, key, self.tables)
                 && wildcard::decide_by_entry(key, (&alike, &seen), decision, extensions)
             {
                 wildcard::note_opened((at, self.tables), &alike, decision, extensions);
                 return;
             }
         }
-        self.decide_alone::<true, KEY, F>(&[at], Some(looked), batch, extensions);
+        self.decide_alone::<true, KEY, F>(&[at], Some(&looked), batch, extensions);
     }
 
     /// Decides one packet after the other. Without `FEATURES`, their VRFs have none. Of a single one, it
@@ -177,15 +177,15 @@ impl<'t> Decider<'t> {
     fn decide_alone<const FEATURES: bool, const KEY: usize, F: Family<KEY>>(
         &self,
         list: &[u8],
-        looked: Option<Looked>,
+        looked: Option<&Looked>,
         batch: &mut Packets,
         extensions: &mut Extensions,
     ) {
         let mut beside = FEATURES.then_some(Beside::NOTHING);
         let hashes = if FEATURES { self.tracked_hashes::<KEY, F>(list, batch) } else { None };
         let (looked_up, mut alike) = (&LookedUp::NOTHING, Alike::nothing());
-        // Mostly that of the next packet too.
-        let mut vrf = None;
+        // Mostly those of the next packet too.
+        let (mut vrf, mut lane) = (None, None);
         for (place, &at) in list.iter().enumerate() {
             let words = *F::key(batch, at);
             let key = F::view(&words);
@@ -194,20 +194,30 @@ impl<'t> Decider<'t> {
             match &mut beside {
                 Some(beside) => {
                     let hash = hashes.as_ref().and_then(|hashes| hashes[place]);
-                    beside.seen = seen(self, &batch.packets, facts, at, hash);
-                    if let Some(seen) = &mut beside.seen {
-                        seen.looked = looked;
+                    let mut seen = seen(self, &batch.packets, facts, at, hash);
+                    if let (Some(seen), Some(looked)) = (&mut seen, looked) {
+                        seen.looked = Some(*looked);
+                    }
+                    if let Some(seen) = &seen
+                        && extensions.wildcards.may_have(facts)
+                    {
+                        if lane.as_ref().is_none_or(|lane: &Lane<'_>| !lane.has(&words)) {
+                            lane = Lane::of(&words, self.tables);
+                        }
                         let wildcards = &extensions.wildcards;
-                        if wildcards.may_have(facts)
-                            && alike.become_of(&words, key, seen, self.tables, wildcards).is_some()
+                        if let Some(lane) = &lane
+                            && alike.become_of(lane, (&words, key), seen, wildcards).is_some()
                         {
-                            let (key, by) = ((at, key, self.tables), (&alike, &*seen));
-                            if !wildcard::decide_by_entry(key, by, decision, extensions) {
+                            let key = (at, key, self.tables);
+                            if !wildcard::decide_by_entry(key, (&alike, seen), decision, extensions)
+                            {
+                                beside.seen = Some(*seen);
                                 wildcard::decide_anew(key, &alike, decision, beside, extensions);
                             }
                             continue;
                         }
                     }
+                    beside.seen = seen;
                     let vrf = self.vrf_of(key, &mut vrf);
                     let key = (key, self.tables);
                     decide_in(vrf, key, looked_up, &mut (), decision, beside);

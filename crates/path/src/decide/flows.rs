@@ -59,16 +59,35 @@ pub(crate) struct Looked {
 }
 
 impl Looked {
+    /// Nothing was asked.
+    pub(super) const NOTHING: Self = Self {
+        hash: 0,
+        packet: conntrack::Packet::Malformed,
+        ct_state: CtState(0),
+        connection: None,
+        reference: Reference::NONE,
+        keep: false,
+        vacant: None,
+    };
+
     /// As connection tracking says it of a packet with this hash. `None` if it was announced.
     pub(crate) fn new(
         hash: u64,
         packet: conntrack::Packet,
         tracked: conntrack::Tracked,
     ) -> Option<Self> {
+        let mut it = Self { hash, packet, ..Self::NOTHING };
+        it.say(tracked).map(|()| it)
+    }
+
+    /// Connection tracking says this. `None` if the packet was announced.
+    #[inline(always)]
+    pub(super) fn say(&mut self, tracked: conntrack::Tracked) -> Option<()> {
         let conntrack::Tracked { ct_state, connection, reference, keep, expected, vacant } =
             tracked;
-        let it = Self { hash, packet, ct_state, connection, reference, keep, vacant };
-        expected.is_none().then_some(it)
+        (self.ct_state, self.connection, self.reference) = (ct_state, connection, reference);
+        (self.keep, self.vacant) = (keep, vacant);
+        expected.is_none().then_some(())
     }
 
     /// As connection tracking has said it. Nothing has announced the packet.

@@ -15,7 +15,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use conntrack::{CtState, Direction, New, Plain, Reference, Tuple};
+use conntrack::{Connections, CtState, Direction, New, Plain, Reference, Tuple};
 use flow::{CacheMode, CacheSettings};
 use packet::KeyHasher;
 use pipeline::{Action, EndReads, NatEnd, NatNew};
@@ -141,6 +141,76 @@ impl Wildcards {
     }
 }
 
+/// What packets have in common that came to a VRF by one port, and may have entries.
+pub(super) struct Lane<'t> {
+    /// [`Lane::CLASS`] of their keys.
+    class: u64,
+    port: PortId,
+    vrf: &'t Vrf,
+    reads: &'t EndReads,
+    connections: &'t Connections,
+    tables: &'t Tables,
+    /// Whether their sources are held against the routes.
+    judges_sources: bool,
+}
+
+impl<'t> Lane<'t> {
+    /// In a key's last word but one: the kinds of its fields, of fragment and of origin, and the VRF.
+    const CLASS: u64 = 0xffff_003f;
+
+    /// That of a packet. `None` if something may look at its source that no entry knows of.
+    #[inline(never)]
+    pub(super) fn of<const WORDS: usize>(words: &[u64; WORDS], tables: &'t Tables) -> Option<Self> {
+        let (class, port) = Self::key(words);
+        // A whole packet with ports, that came by a port.
+        if class & 0x3f != 1 {
+            return None;
+        }
+        let vrf = tables.vrf(VrfId(key::vrf(class)))?;
+        if !vrf.features.only_flows() || !vrf.spd.is_empty() || tables.is_tapped() {
+            return None;
+        }
+        let reads = tables.pipeline().end_reads(vrf.id)?;
+        let connections = tables.connections()?;
+        let judges_sources = tables.boundary(port).judges_sources;
+        Some(Self { class, port, vrf, reads, connections, tables, judges_sources })
+    }
+
+    fn key<const WORDS: usize>(words: &[u64; WORDS]) -> (u64, PortId) {
+        (words[WORDS - 2] & Self::CLASS, PortId(words[WORDS - 1] as u16))
+    }
+
+    /// Whether a packet is one of these.
+    #[inline(always)]
+    pub(super) fn has<const WORDS: usize>(&self, words: &[u64; WORDS]) -> bool {
+        (self.class, self.port) == Self::key(words)
+    }
+
+    /// Everything that a destination may have a say in behind the flows.
+    #[inline(always)]
+    fn way(&self, destination: IpAddr) -> u64 {
+        const UNKNOWN: u64 = 2 << 32;
+        const VIA: u64 = 3 << 32;
+        const ON_LINK: u64 = 4 << 32;
+        if !self.reads.routes {
+            return UNASKED;
+        }
+        let is_broadcast = matches!(destination, IpAddr::V4(v4) if v4.is_broadcast());
+        if is_of_link(destination) || destination.is_multicast() || is_broadcast {
+            return ANY_WAY;
+        }
+        match self.vrf.route(destination).map(|route| route.kind) {
+            None => UNKNOWN,
+            Some(RouteKind::Via { next_hop }) => VIA | u64::from(next_hop.0),
+            Some(RouteKind::Connected { port }) => self
+                .tables
+                .on_link_next_hop(port, destination)
+                .map_or(ANY_WAY, |next_hop| ON_LINK | u64::from(next_hop.0)),
+            Some(_) => ANY_WAY,
+        }
+    }
+}
+
 /// A packet that may have an entry. It is written in place: it is large, and there is one for each packet
 /// that opens a connection.
 pub(super) struct Alike {
@@ -159,15 +229,6 @@ impl Alike {
     pub(super) fn nothing() -> Self {
         let (source, destination) = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED);
         let tuple = Tuple::new(Addresses::V4 { source, destination }, Protocol(0), 0, 0);
-        let looked = Looked {
-            hash: 0,
-            packet: conntrack::Packet::Malformed,
-            ct_state: CtState(0),
-            connection: None,
-            reference: Reference::NONE,
-            keep: false,
-            vacant: None,
-        };
         Self {
             key: [0; KEY],
             hash: 0,
@@ -175,92 +236,86 @@ impl Alike {
             is_judged: false,
             tuple,
             plain: Plain::default(),
-            looked,
+            looked: Looked::NOTHING,
         }
     }
 
     /// Becomes a packet with this key. `None` if something may look at its source that no entry knows of.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn become_of<const WORDS: usize>(
         &mut self,
-        words: &[u64; WORDS],
-        view: impl KeyView,
+        lane: &Lane<'_>,
+        (words, view): (&[u64; WORDS], impl KeyView),
         seen: &Seen<'_>,
-        tables: &Tables,
         wildcards: &Wildcards,
     ) -> Option<()> {
-        let [class, origin] = [words[WORDS - 2], words[WORDS - 1]];
-        // A whole packet with ports, that came by a port.
-        if class & 0x3f != 1 {
-            return None;
-        }
-        let vrf = tables.vrf(VrfId(key::vrf(class)))?;
-        if !vrf.features.only_flows() || !vrf.spd.is_empty() || tables.is_tapped() {
-            return None;
-        }
-        let reads = tables.pipeline().end_reads(vrf.id)?;
-        let connections = tables.connections()?;
+        let &Lane { vrf, reads, connections, judges_sources, .. } = lane;
         let source = view.source();
         if (vrf.may_be_local(source) && vrf.is_local(source)) || is_of_link(source) {
             return None;
         }
-        let port = PortId(origin as u16);
-        let is_judged = tables.boundary(port).judges_sources;
-        if is_judged && judge_source(port, source, vrf, tables, &mut ()).is_some() {
+        if judges_sources && judge_source(lane.port, source, vrf, lane.tables, &mut ()).is_some() {
             return None;
         }
-        let flow = view.flow();
-        let tuple = connection::tuple(&flow)?;
-        self.looked = match seen.looked {
-            Some(looked) => looked,
+        let [class, origin] = [words[WORDS - 2], words[WORDS - 1]];
+        let protocol = Protocol((class >> 8) as u8);
+        let [from, to] = [class >> 48, class >> 32].map(|port| port as u16);
+        self.tuple = Tuple::new(view.flow().addresses, protocol, from, to);
+        match &seen.looked {
+            Some(looked) => self.looked = *looked,
             None => {
-                let hash = seen.hash.unwrap_or_else(|| connections.hash_of(vrf.id.0, &tuple));
-                let packet = connection::read(seen.packet, seen.facts, &flow);
-                let found = connections.track_by(hash, vrf.id.0, &tuple, &packet, seen.now);
-                Looked::new(hash, packet, found)?
+                let (tuple, looked) = (&self.tuple, &mut self.looked);
+                looked.hash = seen.hash.unwrap_or_else(|| connections.hash_of(vrf.id.0, tuple));
+                let addresses = key::address_sum(words);
+                looked.packet =
+                    connection::read_words(seen.packet, seen.facts, addresses, protocol);
+                let (hash, packet) = (looked.hash, &looked.packet);
+                looked.say(connections.track_by(hash, vrf.id.0, tuple, packet, seen.now))?;
             }
-        };
-        let Looked { ct_state, connection, keep, .. } = self.looked;
-        let (plain, is_reply) = match connection {
-            None => (Plain::default(), false),
-            Some((handle, direction)) => {
-                (connections.plain(handle, direction)?, direction == Direction::Reply)
-            }
-        };
-        let key = &mut self.key;
-        let way = way(reads, vrf, tables, tuple.addresses.destination());
-        key[..STATE].fill(0);
-        key[WAY] = way;
-        let [a, b, c, d, ports] = masked(&tuple, reads, way);
-        match WORDS {
-            key::V6 => key[..4].copy_from_slice(&[a, b, c, d]),
-            _ => key[0] = a << 32 | b,
         }
-        key[WORDS - 2] = class & 0xffff_ffff | ports << 32;
+        let Looked { ct_state, connection, keep, .. } = self.looked;
+        let is_reply = match connection {
+            None => {
+                self.plain = Plain::default();
+                false
+            }
+            Some((handle, direction)) => {
+                connections.read_plain(handle, direction, &mut self.plain)?;
+                direction == Direction::Reply
+            }
+        };
+        let (key, plain) = (&mut self.key, &self.plain);
+        let way = lane.way(view.destination());
+        let read = Read::of(reads, way);
+        key[..STATE].fill(0);
+        let ends = read.of_key(words);
+        key[..WORDS - 2].copy_from_slice(&ends[..WORDS - 2]);
+        key[WORDS - 2] = class & (0xffff_ffff | u64::from(read.ports) << 32);
         key[WORDS - 1] = origin;
-        let is_long = plain.translated.is_some() || plain.label != [0; 2];
+        let is_translated = plain.translated.is_some();
+        let is_long = is_translated || plain.label != [0; 2];
         key[STATE] = u64::from(ct_state.0)
             | u64::from(keep) << 8
             | u64::from(connection.is_some()) << 9
-            | u64::from(plain.translated.is_some()) << 10
+            | u64::from(is_translated) << 10
             | u64::from(is_reply) << 11
-            | if is_long { IS_LONG } else { 0 }
+            | u64::from(is_long) * IS_LONG
             | u64::from(plain.mark) << 32;
+        key[WAY] = way;
         if is_long {
             key[LABEL..].fill(0);
             [key[LABEL], key[LABEL + 1]] = plain.label;
-            if let Some(tuple) = plain.translated {
-                let way = self::way(reads, vrf, tables, tuple.addresses.destination());
+            if let Some(tuple) = &plain.translated {
+                let way = lane.way(tuple.addresses.destination());
+                key[TRANSLATED..WAY_THEN].copy_from_slice(&Read::of(reads, way).of_tuple(tuple));
                 key[WAY_THEN] = way;
-                key[TRANSLATED..WAY_THEN].copy_from_slice(&masked(&tuple, reads, way));
             }
         }
         self.hash = match (is_long, key.first_chunk::<SHORT>()) {
             (false, Some(short)) => wildcards.hasher.hash(short),
             _ => wildcards.hasher.hash(key),
         };
-        (self.vrf, self.is_judged) = (vrf.id, is_judged);
-        (self.tuple, self.plain) = (tuple, plain);
+        (self.vrf, self.is_judged) = (vrf.id, judges_sources);
         Some(())
     }
 
@@ -271,8 +326,9 @@ impl Alike {
     /// Whether an entry is its own.
     #[inline(always)]
     fn is_of(&self, entry: &Entry, validity: (u64, u64)) -> bool {
+        let differs = entry.key[..SHORT].iter().zip(&self.key).fold(0, |all, (a, b)| all | (a ^ b));
         entry.validity == validity
-            && entry.key[..SHORT] == self.key[..SHORT]
+            && differs == 0
             && (self.key[STATE] & IS_LONG == 0 || entry.key[SHORT..] == self.key[SHORT..])
     }
 
@@ -332,50 +388,60 @@ const ANY_WAY: u64 = 0;
 /// Nobody asks.
 const UNASKED: u64 = 1 << 32;
 
-/// Everything that a destination may have a say in behind the flows.
-#[inline(always)]
-fn way(reads: &EndReads, vrf: &Vrf, tables: &Tables, destination: IpAddr) -> u64 {
-    const UNKNOWN: u64 = 2 << 32;
-    const VIA: u64 = 3 << 32;
-    const ON_LINK: u64 = 4 << 32;
-    if !reads.routes {
-        return UNASKED;
+/// The bits of addresses and ports that are read of a packet.
+struct Read {
+    source: u128,
+    destination: u128,
+    ports: u32,
+}
+
+impl Read {
+    /// Of a packet that may go this way.
+    #[inline(always)]
+    fn of(reads: &EndReads, way: u64) -> Self {
+        let &EndReads { source, destination, ports, .. } = reads;
+        match way {
+            ANY_WAY => Self { source, destination: u128::MAX, ports: ports | 0xffff },
+            _ => Self { source, destination, ports },
+        }
     }
-    let is_broadcast = matches!(destination, IpAddr::V4(v4) if v4.is_broadcast());
-    if is_of_link(destination) || destination.is_multicast() || is_broadcast {
-        return ANY_WAY;
+
+    /// Of the addresses of a flow's key, which stand first in it.
+    #[inline(always)]
+    fn of_key<const WORDS: usize>(&self, words: &[u64; WORDS]) -> [u64; 4] {
+        let [a, b, c, d] = core::array::from_fn(|at| words[at.min(WORDS - 3)]);
+        match WORDS {
+            key::V6 => {
+                let [high, low] = halves(self.source);
+                let [to_high, to_low] = halves(self.destination);
+                [a & high, b & low, c & to_high, d & to_low]
+            }
+            _ => [
+                a & (u64::from(self.source as u32) << 32 | u64::from(self.destination as u32)),
+                0,
+                0,
+                0,
+            ],
+        }
     }
-    match vrf.route(destination).map(|route| route.kind) {
-        None => UNKNOWN,
-        Some(RouteKind::Via { next_hop }) => VIA | u64::from(next_hop.0),
-        Some(RouteKind::Connected { port }) => tables
-            .on_link_next_hop(port, destination)
-            .map_or(ANY_WAY, |next_hop| ON_LINK | u64::from(next_hop.0)),
-        Some(_) => ANY_WAY,
+
+    /// Of a tuple, the ports last.
+    fn of_tuple(&self, tuple: &Tuple) -> [u64; 5] {
+        let ports = (u32::from(tuple.source) << 16 | u32::from(tuple.destination)) & self.ports;
+        let (source, destination) = match tuple.addresses {
+            Addresses::V4 { source, destination } => {
+                (source.to_bits().into(), destination.to_bits().into())
+            }
+            Addresses::V6 { source, destination } => (source.to_bits(), destination.to_bits()),
+        };
+        let [a, b] = halves(source & self.source);
+        let [c, d] = halves(destination & self.destination);
+        [a, b, c, d, ports.into()]
     }
 }
 
-/// Of addresses and ports what is read.
-#[inline(always)]
-fn masked(tuple: &Tuple, reads: &EndReads, way: u64) -> [u64; 5] {
-    let (mut of_destination, mut of_ports) = (reads.destination, reads.ports);
-    if way == ANY_WAY {
-        (of_destination, of_ports) = (u128::MAX, of_ports | 0xffff);
-    }
-    let ports = (u32::from(tuple.source) << 16 | u32::from(tuple.destination)) & of_ports;
-    match tuple.addresses {
-        Addresses::V4 { source, destination } => {
-            let source = source.to_bits() & reads.source as u32;
-            let destination = destination.to_bits() & of_destination as u32;
-            [source.into(), destination.into(), 0, 0, ports.into()]
-        }
-        Addresses::V6 { source, destination } => {
-            let halves = |bits: u128| [(bits >> 64) as u64, bits as u64];
-            let [a, b] = halves(source.to_bits() & reads.source);
-            let [c, d] = halves(destination.to_bits() & of_destination);
-            [a, b, c, d, ports.into()]
-        }
-    }
+fn halves(bits: u128) -> [u64; 2] {
+    [(bits >> 64) as u64, bits as u64]
 }
 
 /// Decides a packet by its entry, if it has one that says how.
@@ -469,7 +535,10 @@ pub(super) fn check_opened<const WORDS: usize>(
     extensions: &Extensions,
 ) {
     let mut alike = Alike::nothing();
-    let is_alike = alike.become_of(words, key, seen, tables, &extensions.wildcards).is_some();
+    let lane = Lane::of(words, tables);
+    let is_alike = lane.is_some_and(|lane| {
+        alike.become_of(&lane, (words, key), seen, &extensions.wildcards).is_some()
+    });
     if let Some(Change::Make { new, .. }) = &extensions.asked[usize::from(at)].change
         && is_alike
         && is_as_made(&alike.plain, new)

@@ -191,13 +191,9 @@ fn updated_both(
 /// What a packet's checksum needs of its key: the sum of its addresses, and its protocol.
 #[inline(always)]
 fn sums(record: &Record, v6: &[[u64; key::V6]], at: usize) -> (u64, Protocol) {
-    let halves = |word: u64| (word >> 32) + (word & 0xffff_ffff);
     let (addresses, class) = match record.facts.is(Facts::V6) {
-        false => (halves(record.key[0]), record.key[1]),
-        true => {
-            let [a, b, c, d, class, _] = v6[at];
-            (halves(a) + halves(b) + halves(c) + halves(d), class)
-        }
+        false => (key::address_sum(&record.key), record.key[key::V4 - 2]),
+        true => (key::address_sum(&v6[at]), v6[at][key::V6 - 2]),
     };
     (addresses, Protocol((class >> 8) as u8))
 }
