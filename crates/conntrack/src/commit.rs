@@ -12,7 +12,7 @@ use crate::rewrite;
 use crate::sync::{Ordering, store};
 use crate::table::{Connections, New, Refused, STAMPS};
 use crate::timeout::{State, tick};
-use crate::tuple::Role;
+use crate::tuple::{Role, Tuple};
 
 impl Connections {
     /// Makes a connection of the packet that opens it, or counts why not. A connection that has
@@ -60,26 +60,27 @@ impl Connections {
         now: Time,
         ended: &mut dyn FnMut(&[Ended]),
     ) -> Result<Handle, Refused> {
-        let (original, reply) = (&new.original, &new.reply);
-        let belong = original.protocol == reply.protocol
-            && original.addresses.is_v6() == reply.addresses.is_v6()
-            && original.role != Role::Answer
-            && original.reversed().role == reply.role;
-        if !belong {
+        let original = &new.original;
+        // Without translation both directions have one hash, and one lookup finds either.
+        let translated = new.translated.as_ref().filter(|to| *to != original);
+        let belong = translated.is_none_or(|to| {
+            original.protocol == to.protocol
+                && original.addresses.is_v6() == to.addresses.is_v6()
+                && original.role == to.role
+        });
+        if !belong || original.role == Role::Answer {
             return Err(Refused::Tuples);
         }
-        let (state, flags, mut own) =
-            self.open(original, packet, tick(now)).ok_or(Refused::NotNew)?;
+        let mut own = Side::default();
+        let opened = self.open(original, packet, tick(now), &mut own);
+        let (state, flags) = opened.ok_or(Refused::NotNew)?;
         own.seen = own.seen & 0xffff_ffff | u64::from(tick(now)) << 32;
         let is_wide = original.addresses.is_v6();
-        // Without translation both tuples have one hash, and one lookup finds either.
-        let is_paired = original.reversed() != *reply;
         let hash = new.hash.unwrap_or_else(|| self.hash_of(new.zone, original));
-        let hashes = match is_paired {
-            true => [hash, reply.hash(&self.hasher, new.zone)],
-            false => [hash; 2],
-        };
-        self.buckets.prefetch(hash);
+        let hashes = [hash, translated.map_or(hash, |to| self.hash_of(new.zone, to))];
+        if new.vacant.is_none() {
+            self.buckets.prefetch(hash);
+        }
         // A place first, outside of the locks of the buckets: making room takes such locks.
         let policy = self.timeouts.of_zone(new.zone);
         let due = self.deadline(Control::new(0, policy.0, flags, state), &own, &own, now);
@@ -114,43 +115,57 @@ impl Connections {
             true => flags.with(Flags::COUNTED),
             false => flags,
         };
-        let result = (0..4).find_map(|_| {
+        let first = (state, flags, own);
+        let mut result = Err(Refused::Exists);
+        for _ in 0..4 {
             let locked = self.buckets.lock(hashes);
-            let taken = |at: usize| self.find_any(hashes[at], new.zone, [original, reply][at]);
-            // Who has come since has raised the stamp under this lock.
-            let is_vacant = new.vacant.is_some_and(|stamp| stamp == self.stamp(hash));
-            debug_assert!(!is_vacant || taken(0).is_none());
-            let found = match is_vacant {
-                true => None,
-                false => taken(0).map(|(other, way)| (other, way, true)),
-            };
-            // The reply's is looked for as well if it is the original reversed: it may be the original
-            // of a connection that is translated.
-            let found = found.or_else(|| match is_paired || !is_vacant {
-                true => taken(1).map(|(other, way)| (other, way, false)),
-                false => None,
-            });
-            let Some((other, direction, is_original)) = found else {
-                let first = (state, flags, own);
-                return Some(self.insert(index, new, (hashes, is_paired), first, length, now));
+            let Some((other, direction, is_original)) = self.in_the_way(new, hashes, translated)
+            else {
+                result = self.insert(index, new, (hashes, translated), first, length, now);
+                break;
             };
             // The lock goes before another connection does, which may be in other shards.
             drop(locked);
             match self.gives_way((other, direction, is_original), packet, now) {
-                Ok(reason) => {
-                    self.end(other, reason, now, ended);
-                    None
+                Ok(reason) => _ = self.end(other, reason, now, ended),
+                Err(why) => {
+                    result = Err(why);
+                    break;
                 }
-                Err(why) => Some(Err(why)),
             }
-        });
-        let result = result.unwrap_or(Err(Refused::Exists));
+        }
         if result.is_err() {
             uncount();
             self.limits.give_class(new.class, source);
             self.places.give(index);
         }
         result
+    }
+
+    /// A connection that has a tuple of a new one, in which direction, and whether it is the tuple of the
+    /// packet that opens it. The shards are locked.
+    #[inline(always)]
+    fn in_the_way(
+        &self,
+        new: &New,
+        hashes: [u64; 2],
+        translated: Option<&Tuple>,
+    ) -> Option<(Handle, Direction, bool)> {
+        let of_packet = || self.find_any(hashes[0], new.zone, &new.original);
+        // Who has come since has raised the stamp under this lock.
+        let is_vacant = new.vacant.is_some_and(|stamp| stamp == self.stamp(hashes[0]));
+        debug_assert!(!is_vacant || of_packet().is_none());
+        if !is_vacant && let Some((other, way)) = of_packet() {
+            return Some((other, way, true));
+        }
+        // The reply's is looked for as well if it is the original reversed: it may be the original of a
+        // connection that is translated.
+        if translated.is_none() && is_vacant {
+            return None;
+        }
+        let reply = translated.unwrap_or(&new.original).reversed();
+        let (other, way) = self.find_any(hashes[1], new.zone, &reply)?;
+        Some((other, way, false))
     }
 
     /// Why a connection that has a tuple of a new one ends for it, or why there is no new one.
@@ -175,8 +190,9 @@ impl Connections {
     #[inline(never)]
     fn refusal(&self, new: &New, hashes: [u64; 2], packet: &Packet, now: Time) -> Option<Refused> {
         let locked = self.buckets.lock(hashes);
+        let reply = new.translated.unwrap_or(new.original).reversed();
         let find = |tuple, hash| self.find_any(hash, new.zone, tuple);
-        let found = [find(&new.original, hashes[0]), find(&new.reply, hashes[1])];
+        let found = [find(&new.original, hashes[0]), find(&reply, hashes[1])];
         drop(locked);
         let judged = |found: Option<(Handle, Direction)>, is_original| {
             let (other, direction) = found?;
@@ -195,30 +211,25 @@ impl Connections {
         &self,
         index: u32,
         new: &New,
-        (hashes, is_paired): ([u64; 2], bool),
+        (hashes, translated): ([u64; 2], Option<&Tuple>),
         (state, mut flags, own): (State, Flags, Side),
         length: u32,
         now: Time,
     ) -> Result<Handle, Refused> {
         let entry = &self.entries[index as usize];
         // Packets of the original direction become this, and those of the reply direction that.
-        let before = [&new.original, &new.reply];
-        let translated;
-        let become_of = match is_paired {
-            true => {
-                translated = [new.reply.reversed(), new.original.reversed()];
-                translated.each_ref()
-            }
-            false => before,
-        };
-        if is_paired {
+        let become_of = [translated.unwrap_or(&new.original), &new.original.reversed()];
+        let mut deltas = [0; 2];
+        if let Some(translated) = translated {
             flags = flags.with(Flags::PAIRED);
-            if become_of[0].source_end() != new.original.source_end() {
+            if translated.source_end() != new.original.source_end() {
                 flags = flags.with(Flags::SNAT);
             }
-            if become_of[0].destination_end() != new.original.destination_end() {
+            if translated.destination_end() != new.original.destination_end() {
                 flags = flags.with(Flags::DNAT);
             }
+            let there = rewrite::deltas(&new.original, translated);
+            deltas = [there, rewrite::inverse(there)];
         }
         if new.master.is_some() {
             flags = flags.with(Flags::EXPECTED);
@@ -232,13 +243,6 @@ impl Connections {
                 }
             }
         }
-        let deltas = match is_paired {
-            true => {
-                let there = rewrite::deltas(before[0], become_of[0]);
-                [there, rewrite::inverse(there)]
-            }
-            false => [0; 2],
-        };
         // Nobody reads how far a side has come before it has sent: it is the generation, of which both
         // sides have a few bits beside their marks as well. So a late write of a packet of the place's
         // former connection does not take them for that one's. The tags of SCTP are read, and have none.
@@ -282,6 +286,7 @@ impl Connections {
         }
 
         // The slots lead nowhere until the entry is live, so both directions come at once.
+        let is_paired = translated.is_some();
         let directions = match is_paired {
             true => [buckets::ORIGINAL, buckets::REPLY],
             false => [buckets::ORIGINAL | buckets::REPLY, 0],

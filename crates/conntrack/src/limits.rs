@@ -146,11 +146,14 @@ impl Limits {
     }
 
     /// Counts a connection of a class, or says which limit is reached. Class 0 is none.
+    #[inline(always)]
     pub(crate) fn take_class(&self, class: u16, source: IpAddr) -> Result<(), LimitKind> {
-        match class {
-            0 => Ok(()),
-            _ => self.take_all(self.kinds_of_class(class), class_groups(class, source)),
-        }
+        if class == 0 { Ok(()) } else { self.take_one_class(class, source) }
+    }
+
+    #[inline(never)]
+    fn take_one_class(&self, class: u16, source: IpAddr) -> Result<(), LimitKind> {
+        self.take_all(self.kinds_of_class(class), class_groups(class, source))
     }
 
     fn kinds_of_class(&self, class: u16) -> [(LimitKind, u32); 2] {
@@ -198,16 +201,26 @@ impl Limits {
     }
 
     /// Counts a connection, or says which limit is reached. True if it must be given back.
+    #[inline(always)]
     pub(crate) fn take(&self, zone: u16, source: IpAddr) -> Result<bool, LimitKind> {
+        if self.are_none() { Ok(false) } else { self.take_in_zone(zone, source) }
+    }
+
+    #[inline(never)]
+    fn take_in_zone(&self, zone: u16, source: IpAddr) -> Result<bool, LimitKind> {
         let Some((kinds, limits)) = self.kinds(zone) else { return Ok(false) };
         self.take_all(kinds, groups(zone, source, &limits)).map(|()| true)
     }
 
+    /// Whether no zone has a limit, nor has a source.
+    #[inline(always)]
+    fn are_none(&self) -> bool {
+        self.any_zone.load(Ordering::Acquire) == 0 && self.any_source.load(Ordering::Acquire) == 0
+    }
+
     /// The limits of a zone and of sources, if there are any.
-    #[inline]
     fn kinds(&self, zone: u16) -> Option<([(LimitKind, u32); 3], SourceLimits)> {
-        let any_zone = self.any_zone.load(Ordering::Acquire) != 0;
-        if !any_zone && self.any_source.load(Ordering::Acquire) == 0 {
+        if self.are_none() {
             return None;
         }
         let limits = *lock(&self.settings);

@@ -249,8 +249,12 @@ impl Pool {
 
     /// The list of free places to take one from.
     fn kind_of_free(&self, needs_wide: bool) -> Option<usize> {
-        let kinds: &[usize] = if needs_wide { &[1] } else { &[0, 1] };
-        kinds.iter().copied().find(|kind| self.free[*kind] != NONE)
+        let [narrow, wide] = self.free.map(|first| first != NONE);
+        match (needs_wide, wide) {
+            (false, _) if narrow => Some(0),
+            (_, true) => Some(1),
+            (_, false) => None,
+        }
     }
 
     fn release(&mut self, local: u32) {

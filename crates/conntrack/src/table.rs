@@ -139,8 +139,8 @@ pub struct New {
     pub zone: u16,
     /// The packet's tuple, as it arrived.
     pub original: Tuple,
-    /// Tuple of the replies as they will arrive: `original.reversed()` without NAT.
-    pub reply: Tuple,
+    /// What the packets that look so become, if they are translated.
+    pub translated: Option<Tuple>,
     /// Mark.
     pub mark: u32,
     /// Label.
@@ -162,11 +162,10 @@ pub struct New {
 impl New {
     /// Without NAT, mark, label, helper, class or master.
     pub fn plain(zone: u16, original: Tuple) -> Self {
-        let reply = original.reversed();
         Self {
             zone,
             original,
-            reply,
+            translated: None,
             mark: 0,
             label: 0,
             helper: 0,

@@ -118,7 +118,7 @@ impl Connections {
         stamp: Option<Stamp>,
         now: Time,
     ) -> Tracked {
-        let opens = self.open(tuple, packet, 0).is_some();
+        let opens = self.open(tuple, packet, 0, &mut Side::default()).is_some();
         let expected = match opens {
             true => self.expectations.find(zone, tuple, now),
             false => None,
@@ -233,25 +233,31 @@ impl Connections {
         }
     }
 
-    /// The first state of a connection that a packet opens.
-    #[inline]
+    /// The first state of a connection that a packet opens. What it says of its sender is written in
+    /// place.
+    #[inline(always)]
     pub(crate) fn open(
         &self,
         tuple: &Tuple,
         packet: &Packet,
         tick: u32,
-    ) -> Option<(State, Flags, Side)> {
+        own: &mut Side,
+    ) -> Option<(State, Flags)> {
         match packet {
             Packet::Tcp(segment) if tuple.protocol == Protocol::TCP => {
-                tcp::open(segment, self.settings.pick_up)
+                let (state, flags, side) = tcp::open(segment, self.settings.pick_up)?;
+                *own = side;
+                Some((state, flags))
             }
             Packet::Sctp(chunks) if tuple.protocol == Protocol::SCTP => {
-                sctp::open(chunks).map(|(state, own)| (state, Flags::default(), own))
+                let (state, side) = sctp::open(chunks)?;
+                *own = side;
+                Some((state, Flags::default()))
             }
             Packet::Datagram if !matches!(tuple.protocol, Protocol::TCP | Protocol::SCTP) => {
-                let own = Side { sent: tick.into(), ..Side::default() };
+                own.sent = tick.into();
                 let may_open = tuple.role != Role::Answer;
-                may_open.then(|| (datagram::first(tuple.protocol), Flags::default(), own))
+                may_open.then(|| (datagram::first(tuple.protocol), Flags::default()))
             }
             _ => None,
         }

@@ -35,9 +35,8 @@ impl Nat {
         let (table, now) = (&self.gate.table, self.gate.now);
         let (pool, mut ended) = (&self.pool, Vec::new());
         let made = pool.lend(0, &original, |lease: &Lease| {
-            let reply = lease.translated.reversed();
-            let binding = lease.binding | 0x1abc << 48;
-            let new = New { reply, binding, ..New::plain(0, original) };
+            let (translated, binding) = (Some(lease.translated), lease.binding | 0x1abc << 48);
+            let new = New { translated, binding, ..New::plain(0, original) };
             let made = table
                 .commit(&new, &DATAGRAM, 60, now, &mut |end| ended.extend(end.iter().copied()));
             made.map(|handle| (handle, lease.translated))
@@ -283,8 +282,8 @@ fn a_hairpin_is_translated_at_both_ends() {
     let inside = original.with_destination("10.0.0.6".parse().unwrap(), 80).unwrap();
     let (table, now) = (&nat.gate.table, nat.gate.now);
     let made = nat.pool.lend(0, &inside, |lease| {
-        let reply = lease.translated.reversed();
-        let new = New { reply, binding: lease.binding, ..New::plain(0, original) };
+        let (translated, binding) = (Some(lease.translated), lease.binding);
+        let new = New { translated, binding, ..New::plain(0, original) };
         table.commit(&new, &segment("S", 1, 0, 0), 60, now, &mut |_| {})
     });
     let handle = made.unwrap();

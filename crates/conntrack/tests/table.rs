@@ -114,7 +114,7 @@ fn a_connection_is_found_by_both_tuples_of_its_translation() {
     let original = tcp(1, 4000);
     let translated = original.with_source("192.0.2.1".parse().unwrap(), 6000).unwrap();
     let translated = translated.with_destination("10.9.9.9".parse().unwrap(), 8080).unwrap();
-    let new = New { reply: translated.reversed(), ..New::plain(0, original) };
+    let new = New { translated: Some(translated), ..New::plain(0, original) };
     let all = |bits: u8| CtState(bits | 0x20);
     assert_eq!(gate.packet_as(&new, &segment("S", 1000, 0, 0)), NEW);
     let (handle, direction) = gate.lookup(&translated.reversed()).unwrap();
@@ -134,7 +134,7 @@ fn a_connection_is_found_by_both_tuples_of_its_translation() {
     assert_eq!(hit, Hit::Valid { translated: true });
     // Somebody else may not have these tuples.
     let other = tcp(2, 4000);
-    let new = New { reply: translated.reversed(), ..New::plain(0, other) };
+    let new = New { translated: Some(translated), ..New::plain(0, other) };
     let syn = segment("S", 1, 0, 0);
     let refused = gate.table.commit(&new, &syn, 40, gate.now, &mut |_| {});
     assert_eq!(refused, Err(Refused::TupleTaken));
@@ -154,7 +154,7 @@ fn answers_are_of_one_connection() {
     let (there, ends) = (udp(1, 1000), addresses(9, 8));
     // Translated, so that its own answers look like others.
     let reply = Tuple::new(ends, Protocol::UDP, 7, 7);
-    let new = New { reply, ..New::plain(0, there) };
+    let new = New { translated: Some(reply.reversed()), ..New::plain(0, there) };
     gate.table.commit(&new, &DATAGRAM, 100, gate.now, &mut |_| {}).unwrap();
     let plain = New::plain(0, there.reversed());
     let refused = gate.table.commit(&plain, &DATAGRAM, 100, gate.now, &mut |_| {});
@@ -258,7 +258,7 @@ fn nobody_goes_for_a_connection_that_is_refused() {
     let there = New::plain(0, udp(5, 7));
     assert_eq!(commit(&gate, &there), Err(Refused::Exists));
     // One whose answers would look like another's packets.
-    let taken = New { reply: udp(5, 7), ..New::plain(0, udp(size, 9)) };
+    let taken = New { translated: Some(udp(5, 7).reversed()), ..New::plain(0, udp(size, 9)) };
     assert_eq!(commit(&gate, &taken), Err(Refused::TupleTaken));
     let new = New::plain(0, udp(size, 7));
     assert_eq!(gate.table.would_refuse(&new, gate.now), Some(Refused::Limit(LimitKind::Zone)));

@@ -12,6 +12,8 @@ use tables::PoolId;
 use wire::common::Facts;
 use wire::{FlowKey, FragmentClass, Protocol, Upper, checksum};
 
+use crate::decide::KeyView;
+
 /// Reads what the trackers look at. A wrong checksum makes a packet malformed, as what it says may
 /// be wrong; ports complete the checksums that hosts on the same machine leave out.
 pub(crate) fn read(packet: &[u8], facts: Facts, key: &FlowKey) -> Packet {
@@ -113,6 +115,14 @@ pub(crate) fn tuple(key: &FlowKey) -> Option<Tuple> {
         }
         Upper::Spi(_) | Upper::None => Some(Tuple::new(key.addresses, key.protocol, 0, 0)),
     }
+}
+
+/// The same of a packet with ports, of whose key these are the words.
+#[inline(always)]
+pub(crate) fn tuple_of_ports<const WORDS: usize>(words: &[u64; WORDS], key: impl KeyView) -> Tuple {
+    let class = words[WORDS - 2];
+    let [source, destination] = [class >> 48, class >> 32].map(|port| port as u16);
+    Tuple::new(key.flow().addresses, Protocol((class >> 8) as u8), source, destination)
 }
 
 /// The addresses alone.

@@ -357,7 +357,7 @@ impl Pool {
         attempt: &mut dyn FnMut(&Lease) -> Result<T, Refused>,
     ) -> Result<T, NotLent> {
         for more in 0..count {
-            let address = (start + more) % self.addresses;
+            let address = self.behind(start, more);
             if let Some(result) = self.at_address(address, tuple, &range, attempt) {
                 return result.map_err(NotLent::Refused);
             }
@@ -380,8 +380,14 @@ impl Pool {
             true => self.hash_of([source, source], 0),
             false => self.hash_of([source, tuple.addresses.destination()], 0),
         };
-        let start = (hash % u64::from(self.addresses)) as u32;
+        let start = (((hash >> 32) * u64::from(self.addresses)) >> 32) as u32;
         Ok((start, self.range(tuple), self.addresses.min(ADDRESSES)))
+    }
+
+    /// The address so many behind another one, fewer than there are.
+    fn behind(&self, start: u32, more: u32) -> u32 {
+        let address = start + more;
+        address.checked_sub(self.addresses).unwrap_or(address)
     }
 
     fn has_blocks(&self) -> bool {
@@ -515,7 +521,7 @@ impl Pool {
         let inside = (zone, kind as u8, tuple.addresses.source(), tuple.source);
         let make = || {
             (0..count).find_map(|more| {
-                let address = (start + more) % self.addresses;
+                let address = self.behind(start, more);
                 let ports = self.ports.get(self.map(kind, address, 0))?;
                 let keeps = self.may_keep(tuple, &range);
                 let port = match keeps && ports.take(tuple.source) {

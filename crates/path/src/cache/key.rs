@@ -266,6 +266,12 @@ pub(crate) fn vrf(class: u64) -> u16 {
     (class >> 16) as u16
 }
 
+/// Whether a key is of whole packets with ports.
+#[inline(always)]
+pub(crate) fn has_ports<const WORDS: usize>(key: &[u64; WORDS]) -> bool {
+    key[WORDS - 2] & 0xf == 1
+}
+
 /// The sum of a key's addresses, in 32 bits each, as checksums need it.
 #[inline(always)]
 pub(crate) fn address_sum<const WORDS: usize>(key: &[u64; WORDS]) -> u64 {

@@ -251,8 +251,13 @@ impl<'t> Decider<'t> {
     ) -> Option<ArrayVec<Option<u64>, BATCH>> {
         let connections = self.connections().filter(|_| list.len() > 1)?;
         let hash = |at: &u8| {
-            let key = F::view(F::key(batch, *at)).flow();
-            let hash = connections.hash_of(key.vrf.0, &connection::tuple(&key)?);
+            let words = F::key(batch, *at);
+            let key = F::view(words);
+            let tuple = match key::has_ports(words) {
+                true => connection::tuple_of_ports(words, key),
+                false => connection::tuple(&key.flow())?,
+            };
+            let hash = connections.hash_of(key.vrf().0, &tuple);
             connections.prefetch_hash(hash);
             Some(hash)
         };

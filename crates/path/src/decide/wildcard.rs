@@ -258,9 +258,7 @@ impl Alike {
             return None;
         }
         let [class, origin] = [words[WORDS - 2], words[WORDS - 1]];
-        let protocol = Protocol((class >> 8) as u8);
-        let [from, to] = [class >> 48, class >> 32].map(|port| port as u16);
-        self.tuple = Tuple::new(view.flow().addresses, protocol, from, to);
+        self.tuple = connection::tuple_of_ports(words, view);
         match &seen.looked {
             Some(looked) => self.looked = *looked,
             None => {
@@ -268,7 +266,7 @@ impl Alike {
                 looked.hash = seen.hash.unwrap_or_else(|| connections.hash_of(vrf.id.0, tuple));
                 let addresses = key::address_sum(words);
                 looked.packet =
-                    connection::read_words(seen.packet, seen.facts, addresses, protocol);
+                    connection::read_words(seen.packet, seen.facts, addresses, tuple.protocol);
                 let (hash, packet) = (looked.hash, &looked.packet);
                 looked.say(connections.track_by(hash, vrf.id.0, tuple, packet, seen.now))?;
             }
@@ -299,7 +297,7 @@ impl Alike {
             | u64::from(connection.is_some()) << 9
             | u64::from(is_translated) << 10
             | u64::from(is_reply) << 11
-            | u64::from(is_long) * IS_LONG
+            | (u64::from(is_long) * IS_LONG)
             | u64::from(plain.mark) << 32;
         key[WAY] = way;
         if is_long {
@@ -351,7 +349,6 @@ impl Alike {
             return self.ask_all(entry.change.as_ref(), asked);
         };
         new.original = self.tuple;
-        new.reply = self.tuple.reversed();
         (new.hash, new.vacant) = (Some(self.looked.hash), self.looked.vacant);
     }
 
@@ -361,10 +358,9 @@ impl Alike {
             asked.change = change.cloned();
             return;
         };
-        let (original, reply) = (self.tuple, self.tuple.reversed());
         let (hash, vacant) = (Some(self.looked.hash), self.looked.vacant);
         asked.change = Some(Change::Make {
-            new: New { original, reply, hash, vacant, ..*new },
+            new: New { original: self.tuple, hash, vacant, ..*new },
             destination: destination.clone(),
             source: source.clone(),
             expected: None,

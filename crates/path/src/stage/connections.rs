@@ -226,9 +226,9 @@ impl Confirming<'_, '_> {
                 true => helper::acknowledging(connections, reference, &packet),
                 false => None,
             };
-            let as_received = packet;
-            let packet = adjusted.unwrap_or(packet);
-            let hit = Hitting { connections, packet: &packet, length, now };
+            let as_received = &packet;
+            let packet = adjusted.as_ref().unwrap_or(as_received);
+            let hit = Hitting { connections, packet, length, now };
             let is_right = match decision.is_of_several() {
                 false => hit.one(reference, &mut counted),
                 true => {
@@ -243,7 +243,7 @@ impl Confirming<'_, '_> {
                     !(opens && has_ended_hops(&decision, self.extension(&decision), facts))
                         || self.leaves_as_copy(&decision, facts)
                 });
-                match self.change(change, (&packet, length), connections) {
+                match self.change(change, (packet, length), connections) {
                     Changed::Nothing => {
                         if !made.is_empty() && self.ends_behind(&decision, facts) {
                             self.take_back(&made, connections);
@@ -254,7 +254,7 @@ impl Confirming<'_, '_> {
                         if !decision.is_helped() || decision.is_dropped() {
                             return;
                         }
-                        match self.help(batch, at, &packet, connections) {
+                        match self.help(batch, at, packet, connections) {
                             Helped::Done => return,
                             Helped::DecideAgain => {}
                             Helped::Refused(why) => {
@@ -270,9 +270,9 @@ impl Confirming<'_, '_> {
                         _ = counted.try_push(handle.index);
                         _ = made.try_push(handle);
                         let found =
-                            connections.track_found(handle, Direction::Original, &as_received, now);
+                            connections.track_found(handle, Direction::Original, as_received, now);
                         if let Some(found) = found
-                            && self.decide_opened(batch, at, &as_received, found)
+                            && self.decide_opened(batch, at, as_received, found)
                         {
                             was_decided = true;
                             continue;
@@ -463,7 +463,7 @@ impl Confirming<'_, '_> {
         let with_source = |to: &Tuple| {
             let Some((id, pool)) = pool else {
                 let try_source = |from: &Tuple| {
-                    commit(&New { reply: from.reversed(), ..*new }).map_err(NotMade::from)
+                    commit(&New { translated: Some(*from), ..*new }).map_err(NotMade::from)
                 };
                 let keeps = source.is_some_and(|source| source.nat.addresses.is_none());
                 return match try_source(to) {
@@ -475,8 +475,8 @@ impl Confirming<'_, '_> {
                 };
             };
             let lent = pool.pool.lend(new.zone, to, |lease| {
-                let reply = lease.translated.reversed();
-                commit(&New { reply, binding: id.binding(lease.binding), ..*new })
+                let (translated, binding) = (Some(lease.translated), id.binding(lease.binding));
+                commit(&New { translated, binding, ..*new })
             });
             lent.map_err(|why| match why {
                 NotLent::Refused(refused) => refused.into(),

@@ -123,14 +123,14 @@ impl Confirming<'_, '_> {
         let exhausted = || NotMade::Dropped(DropReason::NatExhausted);
         let to = to.ok_or_else(exhausted)?;
         let Some(source) = expected.translated_source else {
-            return commit(&New { reply: to.reversed(), ..*new }).map_err(NotMade::from);
+            return commit(&New { translated: Some(to), ..*new }).map_err(NotMade::from);
         };
         let master = connections.connection(expected.master.index, self.decider.now());
         let pool = master.and_then(|master| self.decider.nat_pool_of(master.binding));
         if let Some((id, pool)) = pool {
             let lent = pool.pool.lend_at(new.zone, source, &to, |lease| {
-                let reply = lease.translated.reversed();
-                commit(&New { reply, binding: id.binding(lease.binding), ..*new })
+                let (translated, binding) = (Some(lease.translated), id.binding(lease.binding));
+                commit(&New { translated, binding, ..*new })
             });
             match lent {
                 Ok(handle) => return Ok(handle),
@@ -147,7 +147,7 @@ impl Confirming<'_, '_> {
             (0..TRIES).map(|more| to.source.checked_add(more).unwrap_or(PORTS.start() + more));
         for port in ports {
             let Some(translated) = to.with_source(source, port) else { break };
-            match commit(&New { reply: translated.reversed(), ..*new }) {
+            match commit(&New { translated: Some(translated), ..*new }) {
                 Err(Refused::TupleTaken) => {}
                 result => return result.map_err(NotMade::from),
             }

@@ -496,10 +496,10 @@ fn make_with(control: &Control, packet: &Packet, label: u128, seen: &Seen) {
     );
     let mut new = New { label, ..New::plain(0, original) };
     if let Some((address, port)) = seen.forwarded {
-        new.reply = original.with_destination(address, port).unwrap().reversed();
+        new.translated = original.with_destination(address, port);
     }
     if let Some((address, _)) = seen.translated {
-        new.reply = new.reply.with_destination(address, 40_000).unwrap();
+        new.translated = new.translated.unwrap_or(original).with_source(address, 40_000);
     }
     table.commit(&new, &Tracked::Datagram, 100, NOW, &mut |_| {}).unwrap();
 }
