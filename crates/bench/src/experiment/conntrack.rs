@@ -134,6 +134,12 @@ impl Cache {
     }
 }
 
+/// Packets after which the tables of a cache that choose for themselves have seen whether they pay.
+fn time_to_judge(caches: &[CacheSettings; 4]) -> u64 {
+    let tables = caches.iter().filter(|cache| cache.mode == CacheMode::Auto);
+    tables.map(CacheSettings::time_to_judge).max().unwrap_or(0)
+}
+
 /// What is to be measured.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Options {

@@ -117,7 +117,7 @@ const DECIDED: u64 = 256;
 /// together.
 const MANY: u64 = 64;
 /// Packets after which it is judged whether the table pays.
-const WINDOW: u64 = 16_384;
+pub(super) const WINDOW: u64 = 16_384;
 /// Packets of a part after which it is judged whether the whole would pay.
 const SAMPLE: u64 = 1_024;
 /// With short batches, packets after which it is looked anew what decisions cost without the table.
@@ -319,7 +319,7 @@ fn is_one_of(batch: u32, many: u32) -> bool {
 
 /// In packets. Every flow must come once, in whatever order; but who sends nothing but new flows
 /// must not have the table filled for him for long.
-fn time_to_fill(buckets: u64) -> u64 {
+pub(super) fn time_to_fill(buckets: u64) -> u64 {
     (2 * buckets).max(4 * WINDOW)
 }
 

@@ -2,6 +2,8 @@
 
 pub use types::{CacheMode, CacheTable};
 
+use super::controller;
+
 /// How many places a flow may have in a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Associativity {
@@ -33,6 +35,12 @@ impl CacheSettings {
     /// No cache.
     pub const OFF: Self =
         Self { mode: CacheMode::Off, buckets: 1, associativity: Associativity::Four };
+
+    /// Packets after which a table that is used if it pays is judged for the first time: it may fill
+    /// before.
+    pub fn time_to_judge(&self) -> u64 {
+        controller::time_to_fill(self.buckets.into()) + controller::WINDOW
+    }
 }
 
 impl Default for CacheSettings {

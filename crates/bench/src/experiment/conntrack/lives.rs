@@ -1,7 +1,7 @@
 //! Connections from their beginning to their end, alone or among others that stay.
 
 use anyhow::{Context as _, ensure};
-use flow::CacheMode;
+use flow::{CacheMode, CacheSettings};
 use io::memory::MemoryHandle;
 use packet::{BATCH, Time};
 use path::Worker;
@@ -9,7 +9,7 @@ use wire::{TcpFlags, ethernet, ipv4};
 
 use super::gateway::{tables, worker};
 use super::sender::Sender;
-use super::{Cache, Carried, DATA, Flows, START};
+use super::{Cache, Carried, DATA, Flows, START, time_to_judge};
 use crate::dut::{dropped, lookups};
 use crate::measure::{Effort, Lookups, Meter, Sample, Series, Stopwatch};
 use crate::traffic::{Spread, Traffic};
@@ -64,7 +64,7 @@ pub(super) struct Lives {
     traffic: Traffic,
     alive: u32,
     now: Time,
-    cached: [bool; 4],
+    caches: [CacheSettings; 4],
 }
 
 impl Lives {
@@ -96,7 +96,7 @@ impl Lives {
             traffic: Traffic::new(alive.into(), Spread::UNIFORM, 1),
             alive,
             now: START,
-            cached: caches.map(|cache| cache.mode != CacheMode::Off),
+            caches,
         })
     }
 
@@ -178,8 +178,9 @@ impl Series for Lives {
 
     fn warm_up(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<()> {
         self.open()?;
-        // Until as many end as begin, and every flow that stays has come by.
+        // Until as many end as begin, every flow that stays has come by, and the cache has had its time.
         let packets = 2 * self.life.packets().len() as u64 * u64::from(self.alive) / 6;
+        let packets = packets.max(time_to_judge(&self.caches));
         let all = Effort { packets, longest: std::time::Duration::MAX, ..effort };
         meter.run(all, |stopwatch| self.round(stopwatch)).map(drop)
     }
@@ -189,6 +190,6 @@ impl Series for Lives {
     }
 
     fn lookups(&self) -> Lookups {
-        lookups(&self.worker, self.cached)
+        lookups(&self.worker, self.caches.map(|cache| cache.mode != CacheMode::Off))
     }
 }

@@ -1,6 +1,7 @@
 //! What it costs that connections begin, and that they begin and end.
 
 use anyhow::ensure;
+use flow::CacheSettings;
 use io::memory::MemoryHandle;
 use packet::{BATCH, Time};
 use path::Worker;
@@ -9,7 +10,7 @@ use wire::TcpFlags;
 use super::gateway::{tables, worker};
 use super::lives::{Life, Lives};
 use super::sender::Sender;
-use super::{Cache, Carried, Flows, START};
+use super::{Cache, Carried, Flows, START, time_to_judge};
 use crate::dut::dropped;
 use crate::measure::{Effort, Meter, Sample, Series, Stopwatch};
 
@@ -79,12 +80,14 @@ struct Opening {
     alive: u32,
     step: u64,
     now: Time,
+    caches: [CacheSettings; 4],
 }
 
 impl Opening {
     fn new(kind: Opened, alive: u32) -> anyhow::Result<Self> {
         let tables = tables(kind.flows(), alive + alive / 4 + 1024)?;
-        let (mut worker, ports) = worker(tables, Cache::Auto.settings(0))?;
+        let caches = Cache::Auto.settings(0);
+        let (mut worker, ports) = worker(tables, caches)?;
         // Nobody answers, so each connection lives as long as one without an answer does.
         let lives = 30_000_000_000_u64;
         let step = lives * BATCH as u64 / u64::from(alive.max(1));
@@ -93,7 +96,7 @@ impl Opening {
         if matches!(kind, Opened::FirewallEach | Opened::NatEach) {
             worker.decide_each();
         }
-        Ok(Self { name, worker, ports, sender, next: 0, alive, step, now: START })
+        Ok(Self { name, worker, ports, sender, next: 0, alive, step, now: START, caches })
     }
 
     fn round(&mut self, stopwatch: &mut Stopwatch<'_>) -> anyhow::Result<u64> {
@@ -123,6 +126,7 @@ impl Series for Opening {
 
     fn warm_up(&mut self, meter: &Meter, effort: Effort) -> anyhow::Result<()> {
         let packets = u64::from(self.alive) + u64::from(self.alive) / 4;
+        let packets = packets.max(time_to_judge(&self.caches));
         let all = Effort { packets, longest: std::time::Duration::MAX, ..effort };
         meter.run(all, |stopwatch| self.round(stopwatch)).map(drop)
     }
