@@ -5,12 +5,11 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use esp::{Algorithm, InboundSa, KeyMaterial, OutboundSa, WindowSize};
 use io::memory::MemoryOptions;
-use packet::LinkKind;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, Direction, FieldsSelector, MssClamp, PolicySpec, PortSpec, ReversePath, RouteSpec,
-    SaIdentity, SaSpec, Selector, Side, Tables, Template, UpperSelector,
+    Action, Direction, FieldsSelector, PolicySpec, PortSpec, RouteSpec, SaIdentity, SaSpec,
+    Selector, Side, Tables, Template, UpperSelector,
 };
 use wire::{IpPrefix, IpRange, Mac, PortId, Spi, VrfId};
 
@@ -43,18 +42,9 @@ pub(crate) fn tables(workers: usize) -> anyhow::Result<Tables> {
         [(IN, "in", "10.0.0.1/24", "fd00::1/64"), (OUT, "out", "10.0.1.1/24", "fd01::1/64")]
     {
         let spec = PortSpec {
-            name: name.into(),
-            vrf: VrfId::MAIN,
-            link: LinkKind::Ethernet,
-            mac: mac(id),
-            mtu: 1500,
             addresses: vec![address.parse()?, v6_address.parse()?],
-            up: true,
-            vlan: None,
-            if_id: None,
             side: if id == IN { Side::Protected } else { Side::Unset },
-            reverse_path: ReversePath::Off,
-            mss: MssClamp::Off,
+            ..PortSpec::new(name, mac(id))
         };
         tables.add_port(id, spec)?;
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use conntrack::{Connections, CtState};
 use flow::{Associativity, CacheMode, CacheSettings};
 use io::memory::{self, MemoryHandle, MemoryOptions};
-use packet::{BATCH, LinkKind, Time};
+use packet::{BATCH, Time};
 use path::{Worker, WorkerSettings};
 use pipeline::{
     Action as FlowAction, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline,
@@ -21,9 +21,8 @@ use pipeline::{
 };
 use tables::{
     Action, Direction, FieldsSelector, FilterAction, FilterHook, FilterMatch, FilterPlace,
-    FilterSpec, FilterTarget, FilterVerdict, MarkBits, MemberSpec, MssClamp, PolicySpec, PortSpec,
-    Publisher, RejectWith, ReversePath, RouteSpec, Selector, Side, Tables, UpperSelector, Vlan,
-    VlanId, VlanTag,
+    FilterSpec, FilterTarget, FilterVerdict, MarkBits, MemberSpec, PolicySpec, PortSpec, Publisher,
+    RejectWith, RouteSpec, Selector, Side, Tables, UpperSelector, Vlan, VlanId, VlanTag,
 };
 use wire::ethernet::{self, EtherType};
 use wire::{
@@ -308,18 +307,9 @@ fn tables(way: &Way) -> Tables {
         [(IN, "in", "10.0.0.1/24", "fd00::1/64"), (OUT, "out", "10.0.1.1/24", "fd01::1/64")]
     {
         let spec = PortSpec {
-            name: name.into(),
-            vrf: VrfId::MAIN,
-            link: LinkKind::Ethernet,
-            mac: MemoryOptions::ethernet(name, id).mac,
-            mtu: 1500,
             addresses: vec![prefix(v4), prefix(v6)],
-            up: true,
-            vlan: None,
-            if_id: None,
             side: if id == IN { Side::Protected } else { Side::Unset },
-            reverse_path: ReversePath::Off,
-            mss: MssClamp::Off,
+            ..PortSpec::new(name, MemoryOptions::ethernet(name, id).mac)
         };
         tables.add_port(id, spec.clone()).expect("a port");
         let mut add = |parent: PortId, tag: fn(VlanId) -> VlanTag, number, id: PortId| {

@@ -8,8 +8,8 @@ use packet::DropReason;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, Direction, MssClamp, PolicySpec, PortSpec, ReversePath, SaIdentity, SaSpec, Side,
-    Tables, Template, Vlan, VlanId, VlanTag,
+    Action, Direction, PolicySpec, PortSpec, SaIdentity, SaSpec, Side, Tables, Template, Vlan,
+    VlanId, VlanTag,
 };
 use wire::ethernet::{self, EtherType};
 use wire::{Mac, PortId, Spi, VrfId};
@@ -35,18 +35,10 @@ fn hub() -> Tables {
     for (name, tenant) in [("red", RED), ("blue", BLUE)] {
         assert_eq!(tables.add_vrf(name), Ok(tenant.vrf));
         let spec = PortSpec {
-            name: name.into(),
             vrf: tenant.vrf,
-            link: packet::LinkKind::Ethernet,
-            mac: Mac::default(),
-            mtu: 1500,
             addresses: vec![prefix("10.1.0.1/24"), prefix("fd01::1/64")],
-            up: true,
             vlan: Some(Vlan::new(LAN, VlanTag::customer(VlanId::new(tenant.vlan).unwrap()))),
-            if_id: None,
-            side: Side::Unset,
-            reverse_path: ReversePath::Off,
-            mss: MssClamp::Off,
+            ..PortSpec::new(name, Mac::default())
         };
         tables.add_port(tenant.port, spec).unwrap();
         for host in ["10.1.0.5", "fd01::5"] {

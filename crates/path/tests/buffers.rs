@@ -14,7 +14,7 @@ use path::{Worker, WorkerSettings};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
-use tables::{MssClamp, PortSpec, Publisher, ReversePath, RouteSpec, Side, Tables};
+use tables::{PortSpec, Publisher, RouteSpec, Tables};
 use wire::{Mac, PortId, VrfId};
 
 /// Workers in a row, each of which forwards to the next.
@@ -34,18 +34,9 @@ fn worker(number: usize) -> (Worker, Publisher, rtrb::Producer<tables::Probe>) {
     for (id, name) in [(LAN, "left"), (WAN, "right")] {
         let address = format!("10.{number}.{}.1/24", id.0);
         let spec = PortSpec {
-            name: name.into(),
-            vrf: VrfId::MAIN,
-            link: packet::LinkKind::Ethernet,
-            mac: options(number, id).mac,
             mtu: MTU,
             addresses: vec![prefix(&address)],
-            up: true,
-            vlan: None,
-            if_id: None,
-            side: Side::Unset,
-            reverse_path: ReversePath::Off,
-            mss: MssClamp::Off,
+            ..PortSpec::new(name, options(number, id).mac)
         };
         tables.add_port(id, spec).unwrap();
     }

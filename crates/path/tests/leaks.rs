@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fixture::*;
 use packet::DropReason;
-use tables::{MssClamp, PortSpec, ReversePath, RouteSpec, Side, Tables, Vlan, VlanId, VlanTag};
+use tables::{PortSpec, RouteSpec, Tables, Vlan, VlanId, VlanTag};
 use wire::ethernet;
 use wire::{Headers, Mac, PortId, Upper, VrfId, headers};
 
@@ -22,20 +22,12 @@ fn leaking(spec: Option<&RouteSpec>) -> Tables {
     let mut tables = plain_tables();
     assert_eq!((tables.add_vrf("red"), tables.add_vrf("green")), (Ok(RED), Ok(GREEN)));
     let port = PortSpec {
-        name: "red0".into(),
         vrf: RED,
-        link: packet::LinkKind::Ethernet,
-        mac: Mac::default(),
-        mtu: 1500,
-        if_id: None,
         addresses: OWN
             .map(|own| prefix(&format!("{own}/{}", if own.contains(':') { 64 } else { 24 })))
             .to_vec(),
-        up: true,
         vlan: Some(Vlan::new(LAN, VlanTag::customer(VlanId::new(10).unwrap()))),
-        side: Side::Unset,
-        reverse_path: ReversePath::Off,
-        mss: MssClamp::Off,
+        ..PortSpec::new("red0", Mac::default())
     };
     tables.add_port(RED_PORT, port).unwrap();
     for host in HOSTS {

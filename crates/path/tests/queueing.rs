@@ -10,8 +10,8 @@ use io::memory::{self, MemoryOptions};
 use packet::{DropReason, Time};
 use path::{Worker, WorkerSettings, handovers};
 use tables::{
-    Direction, MssClamp, NextHopState, PlacedQdisc, PortSpec, Publisher, Qdisc, QdiscDevice,
-    QdiscHandle, ReversePath, RouteSpec, Side, Tables, Vlan, VlanId, VlanTag,
+    Direction, NextHopState, PlacedQdisc, PortSpec, Publisher, Qdisc, QdiscDevice, QdiscHandle,
+    RouteSpec, Tables, Vlan, VlanId, VlanTag,
 };
 use types::qdisc::{FqCodel, Pfifo, Tbf};
 use wire::{PortId, VrfId, checksum};
@@ -289,18 +289,9 @@ fn disciplines_stand_one_behind_the_other() {
     let mut tables = plain_tables();
     assert_eq!(tables.add_vrf("blue"), Ok(BLUE));
     let spec = PortSpec {
-        name: "wan.100".into(),
-        vrf: VrfId::MAIN,
-        link: packet::LinkKind::Ethernet,
-        mac: tables.port(WAN).unwrap().spec.mac,
-        mtu: 1500,
         addresses: vec![prefix("172.16.0.1/24")],
-        up: true,
         vlan: Some(Vlan::new(WAN, VlanTag::customer(VlanId::new(100).unwrap()))),
-        if_id: None,
-        side: Side::Unset,
-        reverse_path: ReversePath::Off,
-        mss: MssClamp::Off,
+        ..PortSpec::new("wan.100", tables.port(WAN).unwrap().spec.mac)
     };
     tables.add_port(SUB_PORT, spec.clone()).unwrap();
     let next_hop = ip("172.16.0.2");

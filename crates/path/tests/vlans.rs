@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use fixture::*;
 use io::memory::MemoryOptions;
 use packet::DropReason;
-use tables::{MssClamp, PortSpec, ReversePath, RouteSpec, Side, Tables, Vlan, VlanId, VlanTag};
+use tables::{PortSpec, RouteSpec, Tables, Vlan, VlanId, VlanTag};
 use wire::ethernet::{self, EtherType};
 use wire::ndp::Message;
 use wire::{Mac, PortId, Protocol, VrfId, arp, headers};
@@ -20,18 +20,10 @@ const BLUE_VRF: VrfId = VrfId(1);
 
 fn vlan_spec(name: &str, parent: PortId, id: u16, addresses: &[&str]) -> PortSpec {
     PortSpec {
-        name: name.into(),
         vrf: BLUE_VRF,
-        link: packet::LinkKind::Ethernet,
-        mac: Mac::default(),
-        mtu: 1500,
         addresses: addresses.iter().map(|text| prefix(text)).collect(),
-        up: true,
         vlan: Some(Vlan::new(parent, VlanTag::customer(VlanId::new(id).unwrap()))),
-        if_id: None,
-        side: Side::Unset,
-        reverse_path: ReversePath::Off,
-        mss: MssClamp::Off,
+        ..PortSpec::new(name, Mac::default())
     }
 }
 

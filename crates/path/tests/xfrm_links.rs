@@ -9,9 +9,9 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
     Action, Direction, FilterAction, FilterHook, FilterMatch, FilterPlace, FilterSpec,
-    FilterTarget, FilterVerdict, IfId, MarkBits, MssClamp, PolicySpec, PortSpec, RejectWith,
-    ReversePath, RouteSpec, Rule, RuleAction, RuleEntry, RuleSelector, SaIdentity, SaSpec,
-    Selector, Side, TableError, Tables, Template, UpperSelector, Vlan, VlanId, VlanTag,
+    FilterTarget, FilterVerdict, IfId, MarkBits, PolicySpec, PortSpec, RejectWith, ReversePath,
+    RouteSpec, Rule, RuleAction, RuleEntry, RuleSelector, SaIdentity, SaSpec, Selector, Side,
+    TableError, Tables, Template, UpperSelector, Vlan, VlanId, VlanTag,
 };
 use types::Ipsec;
 use wire::ethernet::{self, EtherType};
@@ -54,18 +54,10 @@ const BLUE: Tenant = Tenant {
 
 fn port(name: &str, vrf: VrfId, addresses: &[&str]) -> PortSpec {
     PortSpec {
-        name: name.into(),
         vrf,
         link: packet::LinkKind::Ip,
-        mac: Mac::default(),
-        mtu: 1500,
         addresses: addresses.iter().map(|text| prefix(text)).collect(),
-        up: true,
-        vlan: None,
-        if_id: None,
-        side: Side::Unset,
-        reverse_path: ReversePath::Off,
-        mss: MssClamp::Off,
+        ..PortSpec::new(name, Mac::default())
     }
 }
 

@@ -369,26 +369,12 @@ mod tests {
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
-    use types::{MssClamp, ReversePath};
-    use wire::VrfId;
 
     use super::*;
 
     fn next_hop(number: u16) -> NextHop {
-        let spec = PortSpec {
-            name: "port".into(),
-            vrf: VrfId::MAIN,
-            link: LinkKind::Ip,
-            mac: Mac([0; 6]),
-            mtu: number,
-            addresses: Vec::new(),
-            up: true,
-            vlan: None,
-            if_id: None,
-            side: Side::Unset,
-            reverse_path: ReversePath::Off,
-            mss: MssClamp::Off,
-        };
+        let spec =
+            PortSpec { link: LinkKind::Ip, mtu: number, ..PortSpec::new("port", Mac([0; 6])) };
         NextHop::new(PortId(number), (&spec, Side::Unset), None, None)
     }
 

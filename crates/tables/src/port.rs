@@ -50,6 +50,26 @@ pub struct PortSpec {
     pub mss: MssClamp,
 }
 
+impl PortSpec {
+    /// An Ethernet port that is up in the main VRF, with an MTU of 1,500 bytes and nothing else.
+    pub fn new(name: impl Into<Arc<str>>, mac: Mac) -> Self {
+        Self {
+            name: name.into(),
+            vrf: VrfId::MAIN,
+            link: LinkKind::Ethernet,
+            mac,
+            mtu: 1500,
+            addresses: Vec::new(),
+            up: true,
+            vlan: None,
+            if_id: None,
+            side: Side::Unset,
+            reverse_path: ReversePath::Off,
+            mss: MssClamp::Off,
+        }
+    }
+}
+
 /// A port in the snapshot.
 #[derive(Clone, Debug)]
 pub struct Port {

@@ -7,10 +7,9 @@ use packet::LinkKind;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
-    Action, Change, Direction, FieldsSelector, MAX_NEIGHBOURS, MemberSpec, MssClamp, NextHop,
-    NextHopId, NextHopState, PolicySpec, PortSpec, Publisher, ReversePath, RouteKind, RouteSpec,
-    SaIdentity, SaSpec, Selector, Side, TableError, TableId, TableRef, Tables, Template,
-    UpperSelector, limit,
+    Action, Change, Direction, FieldsSelector, MAX_NEIGHBOURS, MemberSpec, NextHop, NextHopId,
+    NextHopState, PolicySpec, PortSpec, Publisher, RouteKind, RouteSpec, SaIdentity, SaSpec,
+    Selector, TableError, TableId, TableRef, Tables, Template, UpperSelector, limit,
 };
 use wire::{Addresses, IpPrefix, IpRange, Mac, PortId, PortRange, Protocol, Spi, VrfId};
 
@@ -24,18 +23,8 @@ fn ip(text: &str) -> IpAddr {
 
 fn spec(name: &str, addresses: &[&str]) -> PortSpec {
     PortSpec {
-        name: name.into(),
-        vrf: MAIN,
-        link: LinkKind::Ethernet,
-        mac: Mac([0x02, 0x00, 0x5e, 0x10, 0x20, 0x30]),
-        mtu: 1500,
         addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
-        up: true,
-        vlan: None,
-        if_id: None,
-        side: Side::Unset,
-        reverse_path: ReversePath::Off,
-        mss: MssClamp::Off,
+        ..PortSpec::new(name, Mac([0x02, 0x00, 0x5e, 0x10, 0x20, 0x30]))
     }
 }
 

@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use tables::limit::{MAX_FILTER_RULES, MAX_GROUPS, MAX_RULES, MAX_SUB_PORTS, MAX_TABLES};
 use tables::{
     FieldsSelector, FilterAction, FilterHook, FilterMatch, FilterPlace, FilterSpec, FilterTarget,
-    FilterVerdict, MAX_NEIGHBOURS, MarkBits, MemberSpec, MssClamp, PortSpec, RejectWith,
-    ReversePath, RouteSpec, Rule, RuleAction, RuleId, RuleSelector, Selector, Side, TableError,
-    TableId, TableRef, Tables, UpperSelector, Vlan, VlanId, VlanTag,
+    FilterVerdict, MAX_NEIGHBOURS, MarkBits, MemberSpec, PortSpec, RejectWith, RouteSpec, Rule,
+    RuleAction, RuleId, RuleSelector, Selector, TableError, TableId, TableRef, Tables,
+    UpperSelector, Vlan, VlanId, VlanTag,
 };
 use wire::{IpPrefix, IpRange, Mac, PortId, VrfId};
 
@@ -21,20 +21,7 @@ fn prefix(text: &str) -> IpPrefix {
 }
 
 fn port(number: u16, vlan: Option<Vlan>) -> PortSpec {
-    PortSpec {
-        name: format!("port{number}").into(),
-        vrf: VrfId::MAIN,
-        link: packet::LinkKind::Ethernet,
-        mac: Mac([2, 0, 0, 0, 0, number as u8]),
-        mtu: 1500,
-        addresses: Vec::new(),
-        up: true,
-        vlan,
-        if_id: None,
-        side: Side::Unset,
-        reverse_path: ReversePath::Off,
-        mss: MssClamp::Off,
-    }
+    PortSpec { vlan, ..PortSpec::new(format!("port{number}"), Mac([2, 0, 0, 0, 0, number as u8])) }
 }
 
 /// Number N of all VLANs of the parents.

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use tables::{
-    Change, MarkBits, MssClamp, PortSpec, Publisher, ReversePath, RouteKind, RouteSpec, Rule,
-    RuleAction, RuleEntry, RuleFlow, RuleSelector, Side, TableError, TableId, TableRef, Tables,
+    Change, MarkBits, PortSpec, Publisher, RouteKind, RouteSpec, Rule, RuleAction, RuleEntry,
+    RuleFlow, RuleSelector, TableError, TableId, TableRef, Tables,
 };
 use wire::{IpPrefix, Mac, PortId, Protocol, VrfId};
 
@@ -20,18 +20,9 @@ fn prefix(text: &str) -> IpPrefix {
 
 fn port(id: u16, vrf: VrfId) -> PortSpec {
     PortSpec {
-        name: format!("port{id}").into(),
         vrf,
-        link: packet::LinkKind::Ethernet,
-        mac: Mac([2, 0, 0, 0, 0, id as u8]),
-        mtu: 1500,
         addresses: vec![prefix(&format!("10.{id}.0.1/24"))],
-        up: true,
-        vlan: None,
-        if_id: None,
-        side: Side::Unset,
-        reverse_path: ReversePath::Off,
-        mss: MssClamp::Off,
+        ..PortSpec::new(format!("port{id}"), Mac([2, 0, 0, 0, 0, id as u8]))
     }
 }
 

@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use packet::LinkKind;
 use proptest::prelude::*;
-use tables::{
-    MssClamp, NextHopState, PortSpec, ReversePath, Side, Tables, Vlan, VlanId, VlanPort,
-    VlanProtocol, VlanTag,
-};
+use tables::{NextHopState, PortSpec, Tables, Vlan, VlanId, VlanPort, VlanProtocol, VlanTag};
 use wire::{Mac, PortId, VrfId};
 
 const PARENTS: u16 = 2;
@@ -30,20 +27,7 @@ fn service_vlan(parent: u16, id: u16) -> Option<Vlan> {
 }
 
 fn spec(name: &str, vlan: Option<Vlan>) -> PortSpec {
-    PortSpec {
-        name: name.into(),
-        vrf: VrfId::MAIN,
-        link: LinkKind::Ethernet,
-        mac: Mac([2, 0, 0, 0, 0, 1]),
-        mtu: 1500,
-        addresses: Vec::new(),
-        up: true,
-        vlan,
-        if_id: None,
-        side: Side::Unset,
-        reverse_path: ReversePath::Off,
-        mss: MssClamp::Off,
-    }
+    PortSpec { vlan, ..PortSpec::new(name, Mac([2, 0, 0, 0, 0, 1])) }
 }
 
 #[derive(Clone, Debug)]

@@ -252,18 +252,12 @@ pub(crate) fn ports_of(vrf: VrfId) -> [PortId; 2] {
 fn port_spec(id: PortId) -> PortSpec {
     let link = LINKS.into_iter().find(|(link, ..)| *link == id);
     PortSpec {
-        name: format!("port{}", id.0).into(),
         vrf: link.map_or_else(|| VRFS[usize::from(id.0 / 2)], |(_, vrf, _)| vrf),
         link: port_link(id),
-        mac: Mac([2, 0, 0, 0, 0, id.0 as u8]),
-        mtu: 1500,
         addresses: addresses(id, 0),
-        up: true,
         vlan: port_vlan(id),
         if_id: link.and_then(|(_, _, if_id)| IfId::new(if_id)),
-        side: Side::Unset,
-        reverse_path: ReversePath::Off,
-        mss: MssClamp::Off,
+        ..PortSpec::new(format!("port{}", id.0), Mac([2, 0, 0, 0, 0, id.0 as u8]))
     }
 }
 

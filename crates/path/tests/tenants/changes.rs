@@ -5,10 +5,10 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tables::{
     Action, DefaultAction, Direction, FieldsSelector, FilterAction, FilterHook, FilterMatch,
-    FilterPlace, FilterSpec, FilterTarget, FilterVerdict, IfId, MarkBits, MssClamp, PolicySpec,
-    PortSpec, Qdisc, QdiscDevice, RejectWith, ReversePath, RouteSpec, Rule, RuleAction, RuleEntry,
-    RuleId, RuleSelector, SaIdentity, SaSpec, Selector, Side, TableError, TableId, TableRef,
-    Tables, TapPoints, TapSpec, Template, UpperSelector, Vlan, VlanId, VlanTag,
+    FilterPlace, FilterSpec, FilterTarget, FilterVerdict, IfId, MarkBits, PolicySpec, PortSpec,
+    Qdisc, QdiscDevice, RejectWith, RouteSpec, Rule, RuleAction, RuleEntry, RuleId, RuleSelector,
+    SaIdentity, SaSpec, Selector, TableError, TableId, TableRef, Tables, TapPoints, TapSpec,
+    Template, UpperSelector, Vlan, VlanId, VlanTag,
 };
 use types::qdisc::{FqCodel, Tbf};
 use wire::{IpPrefix, Mac, PortId, Spi, VrfId};
@@ -391,21 +391,16 @@ impl World {
             addresses.extend((!is_link(place)).then(|| prefix("fe80::1/64")));
         }
         PortSpec {
-            name: format!("port{place}").into(),
             vrf: VrfId(port.vrf),
             link: match is_link(place) {
                 true => packet::LinkKind::Ip,
                 false => packet::LinkKind::Ethernet,
             },
-            mac: Mac::default(),
             mtu: port.mtu,
             addresses,
-            up: true,
             vlan,
             if_id,
-            side: Side::Unset,
-            reverse_path: ReversePath::Off,
-            mss: MssClamp::Off,
+            ..PortSpec::new(format!("port{place}"), Mac::default())
         }
     }
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use esp::{Algorithm, InboundSa, KeyMaterial, OutboundSa, WindowSize};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use types::{FilterVerdict, LinkKind, Mac, MarkBits, MssClamp, RejectWith, ReversePath, Side};
+use types::{FilterVerdict, Mac, MarkBits, RejectWith};
 use wire::{IpPrefix, PortId, Spi, VrfId};
 
 use super::Tables;
@@ -30,18 +30,8 @@ fn prefix(text: &str) -> IpPrefix {
 
 fn port(name: &str, addresses: &[&str]) -> PortSpec {
     PortSpec {
-        name: name.into(),
-        vrf: MAIN,
-        link: LinkKind::Ethernet,
-        mac: Mac([2, 0, 0, 0, 0, 1]),
-        mtu: 1500,
         addresses: addresses.iter().map(|address| prefix(address)).collect(),
-        up: true,
-        vlan: None,
-        if_id: None,
-        side: Side::Unset,
-        reverse_path: ReversePath::Off,
-        mss: MssClamp::Off,
+        ..PortSpec::new(name, Mac([2, 0, 0, 0, 0, 1]))
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use types::{IfId, LinkKind, Mac, MssClamp, PortId, ReversePath, Side, VlanId, VlanTag};
+use types::{IfId, LinkKind, Mac, PortId, ReversePath, Side, VlanId, VlanTag};
 use wire::{IpPrefix, VrfId};
 
 use super::{Boundary, Tables};
@@ -38,18 +38,14 @@ fn spec(number: u16, vrf: VrfId) -> PortSpec {
     let tag = tag.map(|tag| VlanTag::customer(VlanId::new(tag + 1).unwrap()));
     let if_id = number.checked_sub(LINKS).and_then(|link| IfId::new(u32::from(link) + 1));
     PortSpec {
-        name: format!("port{number}").into(),
         vrf,
         link: if if_id.is_some() { LinkKind::Ip } else { LinkKind::Ethernet },
-        mac: Mac([2, 0, 0, 0, (number >> 8) as u8, number as u8]),
-        mtu: 1500,
-        addresses: Vec::new(),
-        up: true,
         vlan: tag.map(|tag| Vlan::new(PortId(number % PARENTS), tag)),
         if_id,
-        side: Side::Unset,
-        reverse_path: ReversePath::Off,
-        mss: MssClamp::Off,
+        ..PortSpec::new(
+            format!("port{number}"),
+            Mac([2, 0, 0, 0, (number >> 8) as u8, number as u8]),
+        )
     }
 }
 

@@ -216,7 +216,7 @@ impl MapKey for FilterTarget {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use types::{FilterVerdict, LinkKind, Mac, MarkBits, PortId, RejectWith, ReversePath, Side};
+    use types::{FilterVerdict, LinkKind, Mac, MarkBits, PortId, RejectWith, Side};
 
     use super::super::many::looked_at;
     use super::*;
@@ -231,18 +231,12 @@ mod tests {
 
     fn port(number: u16, vrf: VrfId, mss: MssClamp) -> PortSpec {
         PortSpec {
-            name: format!("port{number}").into(),
             vrf,
             link: if number < LINKS { LinkKind::Ethernet } else { LinkKind::Ip },
-            mac: Mac([2, 0, 0, 0, 0, number as u8]),
-            mtu: 1500,
-            addresses: Vec::new(),
-            up: true,
-            vlan: None,
             if_id: number.checked_sub(LINKS).and_then(|link| IfId::new(u32::from(link) + 1)),
             side: if number < LINKS { Side::Unset } else { Side::Protected },
-            reverse_path: ReversePath::Off,
             mss,
+            ..PortSpec::new(format!("port{number}"), Mac([2, 0, 0, 0, 0, number as u8]))
         }
     }
 

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use packet::LinkKind;
 use proptest::prelude::*;
 use tables::{
-    Action, DefaultAction, Direction, FieldsSelector, MemberSpec, MssClamp, PolicySpec, PortSpec,
-    ReversePath, RouteSpec, SaIdentity, SaSpec, Selector, Side, Template, UpperSelector,
+    Action, DefaultAction, Direction, FieldsSelector, MemberSpec, PolicySpec, PortSpec, RouteSpec,
+    SaIdentity, SaSpec, Selector, Side, Template, UpperSelector,
 };
 use wire::{
     Addresses, FlowKey, FragmentClass, IpPrefix, IpRange, Mac, Origin, PacketFields, PortId,
@@ -94,18 +94,12 @@ fn port_spec() -> impl Strategy<Value = PortSpec> {
     let own = prop_oneof![4 => usual, 1 => prefix().prop_filter("mostly possible", |own| own.length() > 15)];
     (0u8..3, vrf(), link, mac(), mtu, proptest::collection::vec(own, 0..4), any::<bool>()).prop_map(
         |(name, vrf, link, mac, mtu, addresses, up)| PortSpec {
-            name: format!("port{name}").into(),
             vrf,
             link,
-            mac,
             mtu,
             addresses,
             up,
-            vlan: None,
-            if_id: None,
-            side: Side::Unset,
-            reverse_path: ReversePath::Off,
-            mss: MssClamp::Off,
+            ..PortSpec::new(format!("port{name}"), mac)
         },
     )
 }

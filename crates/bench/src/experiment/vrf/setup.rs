@@ -5,13 +5,11 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use io::memory::MemoryOptions;
-use packet::LinkKind;
 use tables::limit::MAX_ROUTES;
 use tables::{
     FieldsSelector, FilterAction, FilterHook, FilterMatch, FilterPlace, FilterSpec, FilterTarget,
-    FilterVerdict, MAX_SNAPLEN, MarkBits, MssClamp, PortSpec, Qdisc, QdiscDevice, RejectWith,
-    ReversePath, RouteSpec, Selector, Tables, TapPoints, TapSpec, UpperSelector, Vlan, VlanId,
-    VlanTag,
+    FilterVerdict, MAX_SNAPLEN, MarkBits, PortSpec, Qdisc, QdiscDevice, RejectWith, RouteSpec,
+    Selector, Tables, TapPoints, TapSpec, UpperSelector, Vlan, VlanId, VlanTag,
 };
 use types::qdisc::{FqCodel, Tbf};
 use wire::{IpPrefix, IpRange, PortId, VrfId};
@@ -274,18 +272,10 @@ fn add_port(
     let name: Arc<str> = format!("port{}", id.0).into();
     let parent = vlan.map_or(id, |vlan| vlan.parent);
     let spec = PortSpec {
-        name,
         vrf,
-        link: LinkKind::Ethernet,
-        mac: mac(parent),
-        mtu: 1500,
-        if_id: None,
         addresses: own.into_iter().collect(),
-        up: true,
         vlan,
-        side: tables::Side::Unset,
-        reverse_path: ReversePath::Off,
-        mss: MssClamp::Off,
+        ..PortSpec::new(name, mac(parent))
     };
     Ok(tables.add_port(id, spec)?)
 }
