@@ -152,6 +152,7 @@ impl Connections {
     #[cold]
     #[inline(never)]
     pub fn hit_other_datagram(&self, reference: Reference, length: u32, now: Time) -> Hit {
+        debug_assert!(reference.is_connection());
         self.hit_in_full(reference, &Packet::Datagram, length, now)
     }
 

@@ -139,7 +139,7 @@ pub struct New {
     pub zone: u16,
     /// The packet's tuple, as it arrived.
     pub original: Tuple,
-    /// What the packets that look so become, if they are translated.
+    /// What the packets that look so become, if they are translated. The same tuple is no translation.
     pub translated: Option<Tuple>,
     /// Mark.
     pub mark: u32,

@@ -47,7 +47,7 @@ pub(crate) fn read_words(
 }
 
 /// Holds a decision for a connection against a packet as [`Connections::hit`] does, if the packet is a
-/// usual one, or is read already. `None` if it is to be read and held against it in full.
+/// usual segment, or a right datagram of UDP. `None` if it is to be read and held against it in full.
 #[inline(always)]
 pub(crate) fn hit_usual(
     connections: &Connections,

@@ -134,7 +134,7 @@ impl Cache {
     }
 }
 
-/// Packets after which the tables of a cache that choose for themselves have seen whether they pay.
+/// Packets after which the tables of a cache that are used if they pay, and do not, are given up.
 fn time_to_judge(caches: &[CacheSettings; 4]) -> u64 {
     let tables = caches.iter().filter(|cache| cache.mode == CacheMode::Auto);
     tables.map(CacheSettings::time_to_judge).max().unwrap_or(0)

@@ -82,6 +82,27 @@ fn loom_two_open_what_was_vacant() {
     });
 }
 
+/// Two whose packets become the same: one is opened.
+#[test]
+fn loom_two_are_translated_to_the_same() {
+    model(|| {
+        let table = table(2);
+        let open = |table: &Connections, port: u16| {
+            let original = tuple(port);
+            let tracked = table.track(0, &original, &Packet::Datagram, NOW);
+            let translated = original.with_source([10, 0, 0, 9].into(), 40);
+            let new = New { vacant: tracked.vacant, translated, ..New::plain(0, original) };
+            table.commit(&new, &Packet::Datagram, 60, NOW, &mut |_| {}).is_ok()
+        };
+        let other = Arc::clone(&table);
+        let thread = thread::spawn(move || open(&other, 5));
+        let here = open(&table, 6);
+        let there = thread.join().unwrap();
+        assert!(here ^ there);
+        assert_eq!(table.counts().connections, 1);
+    });
+}
+
 /// Frees the place of the first connection and takes it for another one.
 fn change_hands(table: &Connections, first: Handle) -> Handle {
     assert!(table.remove(first, NOW, &mut |_| {}));
@@ -102,6 +123,24 @@ fn loom_a_lookup_meets_a_place_that_changes_hands() {
         assert!(found.is_none_or(|(handle, _)| handle == first));
         assert_ne!(first.generation, second.generation);
         assert_eq!(table.lookup(0, &tuple(5), NOW), None);
+    });
+}
+
+/// The same while a packet of the first one is tracked: what is said of it is not right afterwards.
+#[test]
+fn loom_a_packet_meets_a_place_that_changes_hands() {
+    model(|| {
+        let table = table(1);
+        let first = commit(&table, tuple(5)).unwrap();
+        let other = Arc::clone(&table);
+        let thread = thread::spawn(move || other.track(0, &tuple(5), &Packet::Datagram, NOW));
+        change_hands(&table, first);
+        let tracked = thread.join().unwrap();
+        assert!(tracked.connection.is_none_or(|(handle, _)| handle == first));
+        assert_eq!(tracked.ct_state, CtState::NEW | CtState::TRK);
+        if tracked.connection.is_some() {
+            assert_eq!(table.hit(tracked.reference, &Packet::Datagram, 60, NOW), Hit::Stale);
+        }
     });
 }
 

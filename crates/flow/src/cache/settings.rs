@@ -36,10 +36,10 @@ impl CacheSettings {
     pub const OFF: Self =
         Self { mode: CacheMode::Off, buckets: 1, associativity: Associativity::Four };
 
-    /// Packets after which a table that is used if it pays is judged for the first time: it may fill
-    /// before.
+    /// Packets after which a table that is used if it pays, and does not, is given up: it may fill before.
     pub fn time_to_judge(&self) -> u64 {
-        controller::time_to_fill(self.buckets.into()) + controller::WINDOW
+        let buckets = u64::from(self.buckets).next_power_of_two();
+        controller::time_to_fill(buckets) + controller::WINDOW
     }
 }
 

@@ -158,7 +158,8 @@ impl<'t> Lane<'t> {
     /// In a key's last word but one: the kinds of its fields, of fragment and of origin, and the VRF.
     const CLASS: u64 = 0xffff_003f;
 
-    /// That of a packet. `None` if something may look at its source that no entry knows of.
+    /// That of a packet. `None` if such packets have no entries: if they are not whole or have no ports, or
+    /// something may look at their source that no entry knows of.
     #[inline(never)]
     pub(super) fn of<const WORDS: usize>(words: &[u64; WORDS], tables: &'t Tables) -> Option<Self> {
         let (class, port) = Self::key(words);
@@ -240,7 +241,8 @@ impl Alike {
         }
     }
 
-    /// Becomes a packet with this key. `None` if something may look at its source that no entry knows of.
+    /// Becomes a packet with this key. `None` if it has no entry, and then it is none: if its source means
+    /// something else than an address, or its connection has a helper, was announced or has ended.
     #[inline(never)]
     pub(super) fn become_of<const WORDS: usize>(
         &mut self,

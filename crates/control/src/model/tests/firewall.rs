@@ -496,10 +496,11 @@ fn make_with(control: &Control, packet: &Packet, label: u128, seen: &Seen) {
     );
     let mut new = New { label, ..New::plain(0, original) };
     if let Some((address, port)) = seen.forwarded {
-        new.translated = original.with_destination(address, port);
+        new.translated = Some(original.with_destination(address, port).unwrap());
     }
     if let Some((address, _)) = seen.translated {
-        new.translated = new.translated.unwrap_or(original).with_source(address, 40_000);
+        let to = new.translated.unwrap_or(original);
+        new.translated = Some(to.with_source(address, 40_000).unwrap());
     }
     table.commit(&new, &Tracked::Datagram, 100, NOW, &mut |_| {}).unwrap();
 }
