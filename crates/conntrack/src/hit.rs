@@ -19,6 +19,9 @@ impl Connections {
     #[inline]
     pub fn hit(&self, reference: Reference, packet: &Packet, length: u32, now: Time) -> Hit {
         match reference.0 >> 62 {
+            1 if matches!(packet, Packet::Datagram) => {
+                self.hit_datagram_in_full(reference, length, now)
+            }
             1 => self.hit_connection(reference, packet, length, now),
             3 => self.hit_nothing(reference, packet),
             0 => Hit::Valid { translated: false },
@@ -148,11 +151,9 @@ impl Connections {
         Some(Hit::Valid { translated: control.is_translated() })
     }
 
-    /// As [`Connections::hit`] of a datagram, whose reference is a connection's.
-    #[cold]
+    /// As [`Connections::hit_connection`]. By itself, as little of that is about datagrams.
     #[inline(never)]
-    pub fn hit_other_datagram(&self, reference: Reference, length: u32, now: Time) -> Hit {
-        debug_assert!(reference.is_connection());
+    fn hit_datagram_in_full(&self, reference: Reference, length: u32, now: Time) -> Hit {
         self.hit_in_full(reference, &Packet::Datagram, length, now)
     }
 

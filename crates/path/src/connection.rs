@@ -47,7 +47,7 @@ pub(crate) fn read_words(
 }
 
 /// Holds a decision for a connection against a packet as [`Connections::hit`] does, if the packet is a
-/// usual segment, or a right datagram of UDP. `None` if it is to be read and held against it in full.
+/// usual one. `None` if it is to be read and held against it in full.
 #[inline(always)]
 pub(crate) fn hit_usual(
     connections: &Connections,
@@ -65,9 +65,7 @@ pub(crate) fn hit_usual(
             connections.hit_segment(reference, &Segment::parse(bytes)?, length.into(), now)
         }
         Protocol::UDP if is_right_datagram(bytes, pseudo, facts.is(Facts::V6)) => {
-            let usual = connections.hit_datagram(reference, length.into(), now);
-            let other = || connections.hit_other_datagram(reference, length.into(), now);
-            Some(usual.unwrap_or_else(other))
+            connections.hit_datagram(reference, length.into(), now)
         }
         _ => None,
     }
