@@ -241,8 +241,9 @@ impl Alike {
         }
     }
 
-    /// Becomes a packet with this key. `None` if it has no entry, and then it is none: if its source means
-    /// something else than an address, or its connection has a helper, was announced or has ended.
+    /// Becomes a packet with this key. `None` if it can have no entry, and then nothing here is about any: if
+    /// its source is the gateway's own or means something on one link alone, if the routes say that it is
+    /// wrong, or if its connection has a helper, was announced or has ended.
     #[inline(never)]
     pub(super) fn become_of<const WORDS: usize>(
         &mut self,
