@@ -272,8 +272,7 @@ fn decide_in<'t>(
         Some(vrf) if vrf.features.any() | tables.may_be_tapped(vrf) => {
             filters::decide((key, tables, vrf), looked_up, trace, (&mut *decision, beside));
         }
-        Some(vrf) => Deciding { key, tables, vrf, looked_up, trace, mark: () }.decide(decision),
-        None => *decision = Decision::drop(DropReason::PortDown),
+        vrf => decide_plain(vrf, (key, tables), looked_up, trace, decision),
     }
     trace.step(|| Step::Verdict { decision, exit: Exit::of(decision, tables) });
 }
