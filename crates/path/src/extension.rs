@@ -17,7 +17,7 @@ use tables::{FilterSlot, FlowId, NextHopId, TapSet};
 
 use crate::cache::sweep::Position;
 use crate::connection::Change;
-use crate::decide::Wildcards;
+use crate::decide::Megaflows;
 use crate::decision::Decision;
 use crate::pairs::Pairs;
 use crate::stage::connections::TRIES;
@@ -310,7 +310,7 @@ pub(crate) struct Extensions {
     /// How many times numbers were given back: one that was seen at one count may be another extension's
     /// at the next.
     pub(crate) times_freed: u64,
-    pub(crate) wildcards: Wildcards,
+    pub(crate) megaflows: Megaflows,
     pub(crate) pairs: Pairs,
     pub(crate) log: PacketLog,
 }
@@ -322,8 +322,8 @@ pub(crate) struct Asked {
     pub(crate) change: Option<Change>,
     /// What the trackers look at in the packet, if that is known.
     pub(crate) packet: Option<conntrack::Packet>,
-    /// Of the packets that are alike, whose entry the change is of; 0 if it is of none.
-    pub(crate) of: u64,
+    /// The number of the megaflow that the change is of; 0 if it is of none.
+    pub(crate) megaflow: u64,
 }
 
 /// Packets that the flows of an extension have not counted yet.
@@ -352,7 +352,7 @@ enum Sweep {
 }
 
 impl Extensions {
-    pub(crate) fn new(wildcards: Wildcards, pairs: Pairs) -> Self {
+    pub(crate) fn new(megaflows: Megaflows, pairs: Pairs) -> Self {
         Self {
             all: Vec::with_capacity(MOST),
             numbers: BTreeMap::new(),
@@ -363,12 +363,12 @@ impl Extensions {
             rounds: (0, Time(0)),
             copies: Vec::new(),
             of_copy: Extension::NONE,
-            asked: Box::new([const { Asked { change: None, packet: None, of: 0 } }; BATCH]),
+            asked: Box::new([const { Asked { change: None, packet: None, megaflow: 0 } }; BATCH]),
             latest: [0; LATEST],
             seen: vec![false; MOST].into(),
             sweep: Sweep::Rests { until: Time(0) },
             times_freed: 0,
-            wildcards,
+            megaflows,
             pairs,
             log: PacketLog::new(),
         }
@@ -648,7 +648,7 @@ mod tests {
 
     fn extensions() -> Extensions {
         let off = [CacheSettings::OFF; 4];
-        Extensions::new(Wildcards::new(&off, 1), Pairs::new(&off, 1).unwrap())
+        Extensions::new(Megaflows::new(&off, 1), Pairs::new(&off, 1).unwrap())
     }
 
     fn of(slot: u32) -> Extension {

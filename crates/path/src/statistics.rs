@@ -53,8 +53,8 @@ counters! {
     decided,
     /// Decisions made anew as the connection of the one that was found, or just made, had changed.
     decided_again,
-    /// Decisions taken from those about packets that differ only in what nobody reads.
-    decided_alike,
+    /// Decisions taken from megaflows: those about packets that differ only in what nobody reads.
+    decided_by_megaflow,
     /// Decisions not kept, as more sets of rules and taps are in use than have places.
     features_not_kept,
     /// Packets sent on in clear.

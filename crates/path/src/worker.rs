@@ -18,7 +18,7 @@ use wire::PortId;
 use crate::batch::{Packets, Queues};
 use crate::cache::Cache;
 use crate::cost::{Early, Pace, Stopwatch, Timed, Watch};
-use crate::decide::{Decider, Locality, Wildcards};
+use crate::decide::{Decider, Locality, Megaflows};
 use crate::extension::Extensions;
 use crate::follower::Follower;
 use crate::host::resolve;
@@ -144,7 +144,7 @@ impl Worker {
         let mut randomness = StdRng::from_seed(settings.seed);
         let secret = rand::Rng::next_u64(&mut randomness);
         let cache = Cache::new(&settings.caches, &mut randomness, settings.ticks)?;
-        let wildcards = Wildcards::new(&settings.caches, secret);
+        let megaflows = Megaflows::new(&settings.caches, secret);
         let pairs = Pairs::new(&settings.caches, secret)?;
         let statistics = Arc::<WorkerStatistics>::default();
         cache.describe(&statistics.caches);
@@ -155,7 +155,7 @@ impl Worker {
             ports: Vec::new(),
             statistics,
             cache,
-            extensions: Extensions::new(wildcards, pairs),
+            extensions: Extensions::new(megaflows, pairs),
             taps: None,
             follower: Follower::default(),
             traffic: Traffic {
@@ -190,10 +190,10 @@ impl Worker {
         })
     }
 
-    /// Decides each packet that its decision cache does not know, whatever was decided about others that
-    /// are alike: to measure what that saves.
+    /// Decides each packet that its decision cache does not know, and takes nothing from megaflows: to
+    /// measure what that saves.
     pub fn decide_each(&mut self) {
-        self.extensions.wildcards.switch_off();
+        self.extensions.megaflows.switch_off();
     }
 
     /// Takes over a queue of port `id`.
@@ -543,7 +543,7 @@ impl<'t> Stages<'t> {
             let extensions = &mut *self.extensions;
             let mut confirming = Confirming { cache, decider, extensions, statistics };
             confirm(self.batch, connections, &mut confirming);
-            statistics.decided_alike.add(self.extensions.wildcards.taken());
+            statistics.decided_by_megaflow.add(self.extensions.megaflows.taken());
             watch.lap(Timed::Confirm, self.batch.len());
         }
     }

@@ -10,7 +10,7 @@ use wire::common::Facts;
 use wire::{Origin, VrfId};
 
 use super::flows::Looked;
-use super::wildcard::{self, Alike, Lane};
+use super::megaflow::{self, Candidate, Ingress};
 use super::{
     Beside, Decider, KeyView, LookedUp, Seen, admission_of_forwarded, decide_in, decide_plain,
 };
@@ -120,7 +120,7 @@ impl<'t> Decider<'t> {
     }
 
     /// Decides a packet that has opened a connection, of which connection tracking says this now, if that
-    /// is known of packets that are alike.
+    /// is known by the megaflow.
     #[inline(always)]
     pub(crate) fn decide_opened<const KEY: usize, F: Family<KEY>>(
         &self,
@@ -131,7 +131,7 @@ impl<'t> Decider<'t> {
     ) -> bool {
         let decision = &mut batch.records[usize::from(at)].decision;
         let said = (tracked.ct_state, tracked.reference);
-        let is_known = wildcard::decide_opened((at, self.tables), said, decision, extensions);
+        let is_known = megaflow::decide_opened((at, self.tables), said, decision, extensions);
         if cfg!(debug_assertions)
             && is_known
             && let Record { facts, decision, .. } = &batch.records[usize::from(at)]
@@ -139,7 +139,7 @@ impl<'t> Decider<'t> {
         {
             let words = F::key(batch, at);
             let key = (at, F::view(words), self.tables);
-            wildcard::check_opened(key, words, &seen, decision, extensions);
+            megaflow::check_opened(key, words, &seen, decision, extensions);
         }
         is_known
     }
@@ -153,18 +153,18 @@ impl<'t> Decider<'t> {
         extensions: &mut Extensions,
     ) {
         let (words, facts) = (*F::key(batch, at), batch.records[usize::from(at)].facts);
-        let (key, mut alike) = (F::view(&words), Alike::nothing());
+        let (key, mut candidate) = (F::view(&words), Candidate::nothing());
         if let Some(seen) = seen(self, &batch.packets, facts, at, None)
-            && extensions.wildcards.may_have(facts)
+            && extensions.megaflows.may_have(facts)
         {
             let seen = Seen { looked: Some(looked), ..seen };
             let decision = &mut batch.records[usize::from(at)].decision;
-            if let Some(lane) = Lane::of(&words, self.tables)
-                && alike.become_of(&lane, (&words, key), &seen, &extensions.wildcards).is_some()
+            if let Some(ingress) = Ingress::of(&words, self.tables)
+                && candidate.assign(&ingress, (&words, key), &seen, &extensions.megaflows).is_some()
                 && let key = (at, key, self.tables)
-                && wildcard::decide_by_entry(key, (&alike, &seen), decision, extensions)
+                && megaflow::take(key, (&candidate, &seen), decision, extensions)
             {
-                wildcard::note_opened((at, self.tables), &alike, decision, extensions);
+                megaflow::note_opened((at, self.tables), &candidate, decision, extensions);
                 return;
             }
         }
@@ -183,9 +183,9 @@ impl<'t> Decider<'t> {
     ) {
         let mut beside = FEATURES.then_some(Beside::NOTHING);
         let hashes = if FEATURES { self.tracked_hashes::<KEY, F>(list, batch) } else { None };
-        let (looked_up, mut alike) = (&LookedUp::NOTHING, Alike::nothing());
+        let (looked_up, mut candidate) = (&LookedUp::NOTHING, Candidate::nothing());
         // Mostly those of the next packet too.
-        let (mut vrf, mut lane) = (None, None);
+        let (mut vrf, mut ingress) = (None, None);
         for (place, &at) in list.iter().enumerate() {
             let words = *F::key(batch, at);
             let key = F::view(&words);
@@ -199,23 +199,17 @@ impl<'t> Decider<'t> {
                         seen.looked = Some(*looked);
                     }
                     if let Some(seen) = &seen
-                        && extensions.wildcards.may_have(facts)
+                        && extensions.megaflows.may_have(facts)
+                        && let Some(ingress) = Ingress::of_next(&mut ingress, &words, self.tables)
+                        && let megaflows = &extensions.megaflows
+                        && candidate.assign(ingress, (&words, key), seen, megaflows).is_some()
                     {
-                        if lane.as_ref().is_none_or(|lane: &Lane<'_>| !lane.has(&words)) {
-                            lane = Lane::of(&words, self.tables);
+                        let key = (at, key, self.tables);
+                        if !megaflow::take(key, (&candidate, seen), decision, extensions) {
+                            beside.seen = Some(*seen);
+                            megaflow::decide_anew(key, &candidate, decision, beside, extensions);
                         }
-                        let wildcards = &extensions.wildcards;
-                        if let Some(lane) = &lane
-                            && alike.become_of(lane, (&words, key), seen, wildcards).is_some()
-                        {
-                            let key = (at, key, self.tables);
-                            if !wildcard::decide_by_entry(key, (&alike, seen), decision, extensions)
-                            {
-                                beside.seen = Some(*seen);
-                                wildcard::decide_anew(key, &alike, decision, beside, extensions);
-                            }
-                            continue;
-                        }
+                        continue;
                     }
                     beside.seen = seen;
                     let vrf = self.vrf_of(key, &mut vrf);
@@ -322,7 +316,8 @@ pub(super) fn number<const WORDS: usize>(
     };
     if decision.is_passing() {
         let packet = beside.seen.and_then(|seen| Some(seen.looked?.packet));
-        extensions.asked[usize::from(at)] = Asked { change: beside.change.take(), packet, of: 0 };
+        extensions.asked[usize::from(at)] =
+            Asked { change: beside.change.take(), packet, megaflow: 0 };
     }
     if decision.is_extended() {
         // What only counts is one for all packets of these flows, so that they stay a run.

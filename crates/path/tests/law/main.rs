@@ -264,12 +264,12 @@ proptest! {
 
 /// What the law above is about does happen in it.
 #[test]
-fn connections_open_alike_in_these_cases() {
+fn connections_open_by_megaflows_in_these_cases() {
     let mut runner = TestRunner::new_with_rng(
         Config::default(),
         TestRng::from_seed(RngAlgorithm::ChaCha, &[12; 32]),
     );
-    let mut alike = 0;
+    let mut by_megaflow = 0;
     for _ in 0..20 {
         let (mut reference, mut peers) = (reference(), Peers::default());
         let mut twins = [("large", cached("large"))];
@@ -280,9 +280,9 @@ fn connections_open_alike_in_these_cases() {
         for happening in std::iter::once(before).chain(happenings) {
             run(&mut reference, &mut twins, &sendings, &mut peers, &happening).unwrap();
         }
-        alike += twins[0].1.alike();
+        by_megaflow += twins[0].1.by_megaflow();
     }
-    assert!(alike > 1000, "{alike}");
+    assert!(by_megaflow > 1000, "{by_megaflow}");
 }
 
 /// What comes of TCP in these cases is more than segments that are dropped as damaged.

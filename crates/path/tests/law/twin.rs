@@ -278,15 +278,15 @@ impl Twin {
         self.sum(audit)
     }
 
-    /// Decisions that were taken from those about packets that are alike.
-    pub(crate) fn alike(&self) -> u64 {
-        self.sum(|statistics| statistics.decided_alike.read())
+    /// Decisions that were taken from megaflows.
+    pub(crate) fn by_megaflow(&self) -> u64 {
+        self.sum(|statistics| statistics.decided_by_megaflow.read())
     }
 
     /// How often a worker has decided about a packet, also if it took what was decided about another.
     pub(crate) fn decided(&self, worker: usize) -> u64 {
         let statistics = self.workers[worker].worker.statistics();
-        let all = [&statistics.decided, &statistics.decided_again, &statistics.decided_alike];
+        let all = [&statistics.decided, &statistics.decided_again, &statistics.decided_by_megaflow];
         all.map(packet::Counter::read).iter().sum()
     }
 

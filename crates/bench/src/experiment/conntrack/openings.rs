@@ -21,7 +21,7 @@ pub(super) enum Opened {
     Firewall,
     /// The same, and its source is translated
     Nat,
-    /// As firewall, but each packet is decided, whatever was decided about others that are alike
+    /// As firewall, but each packet is decided, and nothing is taken from megaflows
     FirewallEach,
     /// As nat, the same
     NatEach,

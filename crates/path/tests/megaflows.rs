@@ -1,4 +1,4 @@
-//! Packets of new flows that were not decided, as others like them were.
+//! Packets of new flows that are not decided, as a megaflow says how.
 
 mod fixture;
 #[path = "fixture/flows.rs"]
@@ -25,8 +25,8 @@ const ROUTED: &str = "\
     table=1,ct_state=+new,ip,in_port=lan,actions=ct(commit),NORMAL
     table=1,ct_state=-new+est,ip,actions=NORMAL";
 
-fn alike(gateway: &Gateway) -> u64 {
-    gateway.worker.statistics().decided_alike.read()
+fn by_megaflow(gateway: &Gateway) -> u64 {
+    gateway.worker.statistics().decided_by_megaflow.read()
 }
 
 /// What many clients send to many servers, all different.
@@ -45,10 +45,10 @@ fn leave(gateway: &mut Gateway, packets: impl Iterator<Item = Vec<u8>>) -> usize
 }
 
 #[test]
-fn of_many_that_are_alike_the_first_two_are_decided() {
+fn of_many_with_one_megaflow_the_first_two_are_decided() {
     let mut gateway = gateway(ROUTED);
     assert_eq!(leave(&mut gateway, first_packets(500)), 500);
-    assert_eq!((alike(&gateway), counts(&gateway).connections), (498, 500));
+    assert_eq!((by_megaflow(&gateway), counts(&gateway).connections), (498, 500));
     // The same flows have counted them.
     let snapshot = gateway.publisher.current();
     let sorted = snapshot.pipeline().sorted().into_iter();
@@ -86,7 +86,7 @@ fn as_many_end_as_are_opened() {
 fn without_a_decision_cache_each_is_decided() {
     let mut gateway = Gateway::with_caches(tables(ROUTED), [CacheSettings::OFF; 4], 7);
     assert_eq!(leave(&mut gateway, first_packets(50)), 50);
-    assert_eq!(alike(&gateway), 0);
+    assert_eq!(by_megaflow(&gateway), 0);
 }
 
 #[test]
@@ -103,12 +103,16 @@ fn what_flows_read_of_the_ends_tells_packets_apart() {
         assert_eq!(leave(&mut gateway, first_packets(200)), 200 - drops, "{flow}");
         assert_eq!(gateway.dropped(DropReason::FlowDrop), drops as u64, "{flow}");
         let most = if flow.contains("tp_src") { 0..198 } else { 1..198 };
-        assert!(most.contains(&alike(&gateway)) || drops == 200, "{flow}: {}", alike(&gateway));
+        assert!(
+            most.contains(&by_megaflow(&gateway)) || drops == 200,
+            "{flow}: {}",
+            by_megaflow(&gateway)
+        );
     }
 }
 
 #[test]
-fn what_actions_read_of_the_ends_keeps_packets_from_being_alike() {
+fn what_actions_read_of_the_ends_keeps_packets_from_sharing_a_megaflow() {
     for flow in [
         "table=0,priority=40000,udp,actions=move:NXM_OF_UDP_SRC[]->NXM_NX_REG0[0..15],ct(table=1)",
         "table=0,priority=40000,udp,actions=ct(table=1,zone=NXM_OF_UDP_SRC[])",
@@ -117,12 +121,12 @@ fn what_actions_read_of_the_ends_keeps_packets_from_being_alike() {
     ] {
         let mut gateway = gateway(&format!("{ROUTED}\n{flow}"));
         assert_eq!(leave(&mut gateway, first_packets(50)), 50, "{flow}");
-        assert_eq!(alike(&gateway), 0, "{flow}");
+        assert_eq!(by_megaflow(&gateway), 0, "{flow}");
     }
 }
 
 #[test]
-fn packets_with_other_ways_are_not_alike() {
+fn packets_with_other_ways_have_other_megaflows() {
     let mut gateway = gateway(ROUTED);
     gateway.change(|tables| {
         let (blackhole, other) = (prefix("198.18.9.0/24"), prefix("198.18.10.0/24"));
@@ -135,7 +139,7 @@ fn packets_with_other_ways_are_not_alike() {
     assert_eq!(gateway.drops(), [("route_blackhole", 1)]);
     // No connection of what is dropped behind the flows.
     assert_eq!(counts(&gateway).connections, 199);
-    assert!(alike(&gateway) >= 190);
+    assert!(by_megaflow(&gateway) >= 190);
 }
 
 #[test]
@@ -171,16 +175,16 @@ fn sources_that_are_wrong_are_found_among_those_that_are_right() {
         let via = RouteSpec::Via { port: LAN, address: ip("192.168.13.5") };
         tables.set_route(VrfId::MAIN, prefix("10.1.0.0/16"), via).unwrap();
     });
-    let before = alike(&gateway);
+    let before = by_megaflow(&gateway);
     let wrong = || (0..20).map(|at| udp("10.2.0.1", "198.18.0.1", (at, 2), 20));
     let mixed = first_packets(220).skip(20).take(20).chain(wrong());
     assert_eq!(leave(&mut gateway, mixed), 20);
     assert_eq!(gateway.dropped(DropReason::ReversePath), 20);
-    assert!(alike(&gateway) >= before + 18);
+    assert!(by_megaflow(&gateway) >= before + 18);
 }
 
 #[test]
-fn answers_and_translated_packets_are_alike_too() {
+fn answers_and_translated_packets_have_megaflows_too() {
     let flows = "\
         table=0,priority=9,arp,actions=NORMAL
         table=0,ip,actions=ct(table=1,nat)
@@ -201,7 +205,7 @@ fn answers_and_translated_packets_are_alike_too() {
             gateway.sent_one(WAN);
             assert_eq!(counts(&gateway).connections as usize, 1 + at);
         }
-        assert!(alike(&gateway) >= decided - 8, "{}", alike(&gateway));
+        assert!(by_megaflow(&gateway) >= decided - 8, "{}", by_megaflow(&gateway));
     }
 }
 
@@ -227,7 +231,7 @@ fn marks_of_connections_tell_packets_apart() {
         }
     }
     assert_eq!((gateway.sent(WAN).len(), gateway.dropped(DropReason::FlowDrop)), (40, 40));
-    assert!(alike(&gateway) > 140, "{}", alike(&gateway));
+    assert!(by_megaflow(&gateway) > 140, "{}", by_megaflow(&gateway));
 }
 
 #[test]
@@ -243,13 +247,13 @@ fn labels_of_connections_tell_packets_apart() {
     assert_eq!(leave(&mut gateway, all()), 80);
     assert_eq!(leave(&mut gateway, all()), 40);
     assert_eq!(gateway.dropped(DropReason::FlowDrop), 40);
-    assert!(alike(&gateway) > 140, "{}", alike(&gateway));
+    assert!(by_megaflow(&gateway) > 140, "{}", by_megaflow(&gateway));
 }
 
 /// Which one of several destinations it is follows from the source, and so does what becomes of the
 /// packet.
 #[test]
-fn destinations_that_the_source_chooses_are_not_alike() {
+fn destinations_that_the_source_chooses_have_no_megaflow() {
     let dnat = "ct(commit,nat(dst=10.9.0.5-10.9.0.6)";
     let routed = format!(
         "table=0,ip,actions=ct(table=1)
@@ -274,7 +278,7 @@ fn destinations_that_the_source_chooses_are_not_alike() {
 }
 
 #[test]
-fn packets_of_both_directions_that_are_invalid_are_not_alike() {
+fn packets_of_both_directions_that_are_invalid_share_no_megaflow() {
     let mut gateway = gateway("table=0,ip,actions=ct(commit,force),NORMAL");
     let broken = |from: &str, to: &str, ports| {
         let mut packet = udp(from, to, ports, 20);
