@@ -9,6 +9,9 @@ from scapy.layers.inet6 import (
     ICMPv6DestUnreach,
     ICMPv6EchoReply,
     ICMPv6EchoRequest,
+    ICMPv6ND_NA,
+    ICMPv6ND_NS,
+    ICMPv6NDOptSrcLLAddr,
     ICMPv6PacketTooBig,
     ICMPv6Unknown,
     IPv6,
@@ -20,7 +23,7 @@ from scapy.layers.inet6 import (
 )
 from scapy.packet import Raw
 
-from harness.wires import HEAD, OUT, Talk, Wires
+from harness.wires import FAR, HEAD, MARKER, OUT, Talk, Wires
 
 pytestmark = pytest.mark.namespaces
 
@@ -382,3 +385,34 @@ def test_a_deleted_connection_is_gone_for_packets_that_are_on_their_way(wires):
     one.carries_data()
     wires.gateway.run("conntrack", "-D", "-p", "tcp", "--dport", "80")
     assert not one.says("server", "PA", data=b"x") and not one.says("client", "PA", data=b"x")
+
+
+ZONES = """
+[firewall]
+[[firewall.zone]]
+name = "inside"
+ports = ["left"]
+[[firewall.zone]]
+name = "outside"
+ports = ["right"]
+"""
+"""Nothing passes from one side to the other."""
+
+MARKED = f"table=0, priority=65000,udp,tp_dst={MARKER} actions=NORMAL\n"
+
+
+@pytest.mark.parametrize("hop_limit", [64, 255])
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_looks_like_neighbour_discovery_is_not_routed_past_the_firewall(topology, tmp_path, code, hop_limit):
+    with Wires(topology, tmp_path, MARKED, ZONES) as wires:
+        for kind in range(133, 138):
+            there = IPv6(src=RIGHT6, dst=LEFT6, hlim=hop_limit)
+            forged = there / ICMPv6Unknown(type=kind, code=code, msgbody=b"what nobody may know" * 50)
+            assert not wires.passes("right", forged), kind
+        dropped = wires.gateway.drops()
+        assert dropped.get("flow_drop", 0) >= 5, dropped
+        # The gateway itself is found all the same.
+        ask = IPv6(src=RIGHT6, dst="fd02::1", hlim=255) / ICMPv6ND_NS(tgt="fd02::1")
+        ask /= ICMPv6NDOptSrcLLAddr(lladdr=FAR["right"])
+        answers = wires.send("right", ask).right
+        assert [answer[ICMPv6ND_NA].tgt for answer in answers] == ["fd02::1"]

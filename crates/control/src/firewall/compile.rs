@@ -2,8 +2,8 @@
 //!
 //! | table | what its flows do |
 //! |---|---|
-//! | 0 | neighbours, ESP for the gateway; all else is tracked and goes to 240 |
-//! | 239 | ESP that is not for the gateway is tracked like all else |
+//! | 0 | ARP passes, neighbour discovery and ESP go to 239; all else is tracked and goes to 240 |
+//! | 239 | what is for the gateway or stays on its link passes; the rest is tracked like all else |
 //! | 240 | drops the invalid, lets connections pass; in reg0, the zone that the rest comes from |
 //! | 241 | forwarded ports: translates the destination, and sets reg3 |
 //! | 242 | the zone that the packet goes to, in reg1, by the port by which it would leave |
@@ -27,7 +27,7 @@ use super::services::{Service, Type};
 use super::{Firewall, GATEWAY, Pair, Part, Place, Wrong, matches, parts};
 
 const START: u8 = 0;
-const ESP: u8 = 239;
+const UNTRACKED: u8 = 239;
 const FROM: u8 = 240;
 const FORWARD: u8 = 241;
 const TO: u8 = 242;
@@ -274,19 +274,23 @@ impl Writer<'_> {
     fn start(&mut self, vrf: &Vrf) -> Result<(), Wrong> {
         let other = Cookie::Other;
         self.add((vrf, START), 9, other, "arp", "NORMAL")?;
-        // Router and neighbour discovery, which ARP is for IPv4.
+        // Router and neighbour discovery, which ARP is for IPv4. It is never routed.
         for kind in 133..=137 {
-            let matches = format!("icmp6,icmp_type={kind}");
-            self.add((vrf, START), 9, other, &matches, "NORMAL")?;
+            let matches = format!("icmp6,icmp_type={kind},icmp_code=0");
+            self.add((vrf, START), 9, other, &matches, &format!("goto_table:{UNTRACKED}"))?;
+        }
+        for scope in ["fe80::/10", "ff02::/16"] {
+            let on_link = format!("icmp6,ipv6_dst={scope}");
+            self.add((vrf, UNTRACKED), 2, other, &on_link, "NORMAL")?;
         }
         for family in ["ip", "ipv6"] {
             let tracked = format!("ct(table={FROM},nat)");
             let esp = format!("{family},nw_proto=50");
-            self.add((vrf, START), 8, other, &esp, &format!("goto_table:{ESP}"))?;
+            self.add((vrf, START), 8, other, &esp, &format!("goto_table:{UNTRACKED}"))?;
             self.add((vrf, START), 7, other, family, &tracked)?;
             let local = format!("{family},oif=LOCAL");
-            self.add((vrf, ESP), 2, other, &local, "NORMAL")?;
-            self.add((vrf, ESP), 1, other, family, &tracked)?;
+            self.add((vrf, UNTRACKED), 2, other, &local, "NORMAL")?;
+            self.add((vrf, UNTRACKED), 1, other, family, &tracked)?;
         }
         Ok(())
     }
