@@ -209,6 +209,26 @@ def test_without_sync_it_is_there_soon(gateway):
     assert gateway.run("route", "show").stdout.count("via 192.0.2.9") == 20
 
 
+@pytest.mark.parametrize("end", ["crash", "stop"])
+def test_flows_whose_time_is_over_do_not_come_back(gateway, end):
+    gateway.run("flow", "add", "priority=5,hard_timeout=1,ip,actions=NORMAL")
+    gateway.run("flow", "add", "priority=6,ip,nw_dst=10.2.0.9,actions=NORMAL")
+    deadline = time.monotonic() + 10
+    while len(gateway.json("flow", "show")) > 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    # No command has come since. A crash may lose what has not reached the disk yet.
+    if end == "crash":
+        while "flow del" not in (gateway.state_path / "log").read_text(errors="replace"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        gateway.kill()
+    else:
+        gateway.__exit__(None, None, None)
+    gateway.start_again()
+    assert [flow["priority"] for flow in gateway.json("flow", "show")] == [6]
+
+
 def test_a_torn_last_write_is_dropped(gateway):
     change(gateway)
     before = tables(gateway)

@@ -707,6 +707,9 @@ impl ControlThread {
             keeper.tick(&mut self.handler.control, now);
         }
         let probes = self.handler.control.tick(now);
+        if let Some(keeper) = &mut self.keeper {
+            keeper.keep_aged(&mut self.handler.control);
+        }
         if !probes.is_empty() {
             probes.into_iter().for_each(|probe| self.pool.probe(probe));
             self.pool.wake();

@@ -241,6 +241,15 @@ impl Keeper {
         }
     }
 
+    /// Keeps what no command has changed but the time: flows that are over.
+    pub(super) fn keep_aged(&mut self, control: &mut Control) {
+        let changes = control.take_changes();
+        if !changes.is_empty() {
+            self.length += changes.text.len();
+            self.log.append(changes.text, changes.keys, None);
+        }
+    }
+
     /// Takes note of the configuration that is in force from now on, and replies once that is
     /// durable.
     pub(super) fn reloaded(
