@@ -102,8 +102,8 @@ impl Connections {
             }
         };
         let uncount = || {
-            if counted {
-                self.limits.give(new.zone, source);
+            if let Some(lengths) = counted {
+                self.limits.give(new.zone, source, lengths);
             }
         };
         if let Err(which) = self.limits.take_class(new.class, source) {
@@ -112,8 +112,8 @@ impl Connections {
             return Err(Refused::Limit(which));
         }
         let flags = match counted {
-            true => flags.with(Flags::COUNTED),
-            false => flags,
+            Some(lengths) => flags.with(Flags::counted(lengths)),
+            None => flags,
         };
         let first = (state, flags, own);
         let mut result = Err(Refused::Exists);

@@ -4,6 +4,7 @@
 //! the other only read, and a cold line. All words are atomics; who writes which is said at each.
 
 use crate::ct_state::{CtState, Direction};
+use crate::limits::Lengths;
 use crate::sync::{AtomicU64, Ordering};
 use crate::timeout::State;
 
@@ -61,6 +62,8 @@ pub(crate) mod cold {
     pub(crate) const HASHES: [usize; 2] = [6, 7];
 }
 
+const _: () = assert!(Lengths::COUNT as u32 == 1 << (u16::BITS - Flags::LENGTHS_SHIFT));
+
 /// Bits of the control word from bit 8 on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags(pub(crate) u16);
@@ -86,11 +89,21 @@ impl Flags {
     pub(crate) const CROSSED: Self = Self(1 << 10);
     /// Has two slots, as its translation makes two tuples.
     pub(crate) const PAIRED: Self = Self(1 << 11);
-    /// Counts for the limits.
+    /// Counts for the limits. The three bits behind it say for prefixes of which lengths.
     pub(crate) const COUNTED: Self = Self(1 << 12);
+    const LENGTHS_SHIFT: u32 = 13;
 
     pub(crate) const fn fin(direction: Direction) -> Self {
         Self(Self::FIN.0 << direction.at())
+    }
+
+    pub(crate) const fn counted(lengths: Lengths) -> Self {
+        Self(Self::COUNTED.0 | (lengths.0 as u16) << Self::LENGTHS_SHIFT)
+    }
+
+    /// How it was counted for the limits, if it was.
+    pub(crate) fn lengths(self) -> Option<Lengths> {
+        self.has(Self::COUNTED).then_some(Lengths((self.0 >> Self::LENGTHS_SHIFT) as u8))
     }
 
     #[inline(always)]

@@ -11,7 +11,7 @@ use crate::places::{Due, time_of};
 use crate::sync::Ordering;
 use crate::table::Connections;
 use crate::tcp;
-use crate::timeout::{PolicyId, State, tick};
+use crate::timeout::{LONGEST, PolicyId, State, TICK_BITS, tick};
 use crate::tuple::{Role, Tuple};
 use types::Protocol;
 
@@ -304,12 +304,12 @@ impl Connections {
         drop(locked);
         // Nobody else writes what a place had, before it is given back.
         let original = self.tuple(index, from.flags(), Direction::Original);
-        let is_counted = from.flags().has(Flags::COUNTED);
-        if is_counted || class != 0 {
+        let counted = from.flags().lengths();
+        if counted.is_some() || class != 0 {
             let source = original.addresses.source();
-            if is_counted {
+            if let Some(lengths) = counted {
                 let identity = entry.lines[1].0[word::IDENTITY].load(Ordering::Acquire);
-                self.limits.give((identity >> 48) as u16, source);
+                self.limits.give((identity >> 48) as u16, source, lengths);
             }
             self.limits.give_class(class, source);
         }
@@ -467,12 +467,18 @@ impl Connections {
         is_it.then(change)
     }
 
-    /// Sets the deadline to `deadline`, until a packet moves it again; if that is later than usual, one
-    /// of each direction, as a packet writes for its own alone. False if the connection is not there.
+    /// Sets the deadline to `deadline`, or to the latest there is, two years ahead, until a packet moves it
+    /// again; if that is later than usual, one of each direction, as a packet writes for its own alone.
+    /// False if the connection is not there, or is dead: decisions may have been kept that say so.
     pub fn set_deadline(&self, handle: Handle, deadline: Time, now: Time) -> bool {
         let Some(entry) = self.entries.get(handle.index as usize) else { return false };
+        let latest = (now.0 >> TICK_BITS) + u64::from(LONGEST);
+        let deadline = deadline.min(Time(latest << TICK_BITS));
         let set = || {
             let (control, own, peer) = Self::view(entry, Direction::Original);
+            if self.is_dead(control, &own, &peer, tick(now)) {
+                return false;
+            }
             let seen = tick(deadline).wrapping_sub(self.timeout(control, &own, &peer));
             for line in &entry.lines {
                 let change = |old: u64| Some(old & 0xffff_ffff | u64::from(seen) << 32);
@@ -480,8 +486,9 @@ impl Connections {
                 let _ = place.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
             }
             self.places.schedule(handle.index, deadline, now);
+            true
         };
-        self.under_locks(handle, set).is_some()
+        self.under_locks(handle, set) == Some(true)
     }
 }
 

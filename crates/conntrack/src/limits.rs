@@ -80,11 +80,20 @@ const CLASS_ADDRESS: u8 = 252;
 
 const SHARDS: usize = 16;
 
+/// How often the lengths of prefixes had changed when a connection was counted, as far as it remembers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lengths(pub(crate) u8);
+
+impl Lengths {
+    /// How many can be told apart.
+    pub(crate) const COUNT: u8 = 8;
+}
+
 pub(crate) struct Limits {
     zones: Mutex<HashMap<u16, u32, Keyed>>,
     /// Whether any zone has a limit.
     any_zone: AtomicU32,
-    settings: Mutex<SourceLimits>,
+    settings: Mutex<(SourceLimits, Lengths)>,
     any_source: AtomicU32,
     classes: Mutex<HashMap<u16, ClassLimits, Keyed>>,
     /// Connections of zones, addresses and prefixes. As many entries as connections at most, two
@@ -92,6 +101,9 @@ pub(crate) struct Limits {
     counts: [Mutex<HashMap<Group, u32, Keyed>>; SHARDS],
     keyed: Keyed,
 }
+
+/// The limits of a zone, of a source address, and of its prefix.
+type OfSource = [(LimitKind, u32); 3];
 
 /// Stands for a whole zone in `counts`.
 const ZONE: Group = (0, IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED), 254);
@@ -102,7 +114,7 @@ impl Limits {
         Self {
             zones: Mutex::new(HashMap::with_hasher(keyed)),
             any_zone: AtomicU32::new(0),
-            settings: Mutex::new(SourceLimits::default()),
+            settings: Mutex::default(),
             any_source: AtomicU32::new(0),
             classes: Mutex::new(HashMap::with_hasher(keyed)),
             counts: core::array::from_fn(|_| Mutex::new(HashMap::with_hasher(keyed))),
@@ -120,15 +132,20 @@ impl Limits {
     }
 
     pub(crate) fn set_source(&self, limits: SourceLimits) {
-        let mut settings = lock(&self.settings);
         let lengths = |limits: &SourceLimits| (limits.ipv4_length, limits.ipv6_length);
-        if lengths(&settings) != lengths(&limits) {
-            // Prefixes of other lengths: connections that there are count no more.
+        let are_other = {
+            let mut settings = lock(&self.settings);
+            let are_other = lengths(&settings.0) != lengths(&limits);
+            settings.0 = limits;
+            settings.1.0 = (settings.1.0 + u8::from(are_other)) % Lengths::COUNT;
+            are_other
+        };
+        if are_other {
+            // Connections that there are count for no prefix any more; for all else they do.
             for shard in &self.counts {
-                lock(shard).clear();
+                lock(shard).retain(|(.., kind), _| *kind >= CLASS_ADDRESS);
             }
         }
-        *settings = limits;
         let any = u32::from(limits.source != 0 || limits.prefix != 0);
         self.any_source.store(any, Ordering::Release);
     }
@@ -164,9 +181,9 @@ impl Limits {
 
     /// Which limit one more connection would be over, if any.
     pub(crate) fn reached(&self, zone: u16, source: IpAddr, class: u16) -> Option<LimitKind> {
-        let of_zone = self
-            .kinds(zone)
-            .and_then(|(kinds, limits)| self.first_reached(kinds, groups(zone, source, &limits)));
+        let of_zone = self.kinds(zone).and_then(|(kinds, limits, _)| {
+            self.first_reached(kinds, groups(zone, source, &limits))
+        });
         of_zone.or_else(|| match class {
             0 => None,
             _ => self.first_reached(self.kinds_of_class(class), class_groups(class, source)),
@@ -200,16 +217,17 @@ impl Limits {
         }
     }
 
-    /// Counts a connection, or says which limit is reached. True if it must be given back.
+    /// Counts a connection, or says which limit is reached. What it returns is to be given back; `None` if
+    /// there are no limits.
     #[inline(always)]
-    pub(crate) fn take(&self, zone: u16, source: IpAddr) -> Result<bool, LimitKind> {
-        if self.are_none() { Ok(false) } else { self.take_in_zone(zone, source) }
+    pub(crate) fn take(&self, zone: u16, source: IpAddr) -> Result<Option<Lengths>, LimitKind> {
+        if self.are_none() { Ok(None) } else { self.take_in_zone(zone, source) }
     }
 
     #[inline(never)]
-    fn take_in_zone(&self, zone: u16, source: IpAddr) -> Result<bool, LimitKind> {
-        let Some((kinds, limits)) = self.kinds(zone) else { return Ok(false) };
-        self.take_all(kinds, groups(zone, source, &limits)).map(|()| true)
+    fn take_in_zone(&self, zone: u16, source: IpAddr) -> Result<Option<Lengths>, LimitKind> {
+        let Some((kinds, limits, lengths)) = self.kinds(zone) else { return Ok(None) };
+        self.take_all(kinds, groups(zone, source, &limits)).map(|()| Some(lengths))
     }
 
     /// Whether no zone has a limit, nor has a source.
@@ -219,18 +237,18 @@ impl Limits {
     }
 
     /// The limits of a zone and of sources, if there are any.
-    fn kinds(&self, zone: u16) -> Option<([(LimitKind, u32); 3], SourceLimits)> {
+    fn kinds(&self, zone: u16) -> Option<(OfSource, SourceLimits, Lengths)> {
         if self.are_none() {
             return None;
         }
-        let limits = *lock(&self.settings);
+        let (limits, lengths) = *lock(&self.settings);
         let of_zone = lock(&self.zones).get(&zone).copied().unwrap_or(0);
         let kinds = [
             (LimitKind::Zone, of_zone),
             (LimitKind::Source, limits.source),
             (LimitKind::Prefix, limits.prefix),
         ];
-        Some((kinds, limits))
+        Some((kinds, limits, lengths))
     }
 
     /// Counts a connection in all of these, or in none.
@@ -257,11 +275,14 @@ impl Limits {
         Ok(())
     }
 
-    /// The connection has ended. It was counted while the prefixes had these lengths.
-    pub(crate) fn give(&self, zone: u16, source: IpAddr) {
-        let limits = *lock(&self.settings);
-        for group in groups(zone, source, &limits) {
-            self.give_one(&group);
+    /// A connection has ended that was counted so.
+    pub(crate) fn give(&self, zone: u16, source: IpAddr, counted: Lengths) {
+        let (limits, lengths) = *lock(&self.settings);
+        let [of_zone, of_source, of_prefix] = groups(zone, source, &limits);
+        self.give_one(&of_zone);
+        self.give_one(&of_source);
+        if counted == lengths {
+            self.give_one(&of_prefix);
         }
     }
 

@@ -78,6 +78,8 @@ impl Connections {
         if self.timeouts.set_zones(&zones) {
             self.follow_zones();
         }
+        // A longer timeout revives connections that were dead and not taken out yet.
+        self.raise_all_stamps();
         // No connection has these numbers any more.
         for name in &mut there.names {
             let is_there = |name: &Arc<str>| policies.iter().any(|policy| policy.name == *name);

@@ -12,7 +12,7 @@ use crate::sync::{AtomicU8, AtomicU32, Ordering, allocate};
 pub(crate) const TICK_BITS: u32 = 26;
 
 /// The longest timeout: a quarter of the round, so that differences of ticks are never ambiguous.
-const LONGEST: u32 = 1 << 30;
+pub(crate) const LONGEST: u32 = 1 << 30;
 
 #[inline(always)]
 pub(crate) const fn tick(now: Time) -> u32 {

@@ -417,9 +417,45 @@ fn a_change_gives_a_new_generation() {
     assert!(gate.connection(&tuple).is_some());
     // The wheel's steps are a second long.
     gate.wait(6);
+    assert!(!gate.table.set_deadline(helped, gate.now + Duration::from_secs(500), gate.now));
     gate.expire();
     assert_eq!(gate.table.counts().connections, 0);
     assert!(!gate.table.remove(helped, gate.now, &mut |_| {}));
+}
+
+#[test]
+fn the_latest_deadline_is_two_years_ahead() {
+    let mut gate = Gate::new(&settings(8));
+    let tuple = udp(1, 1);
+    gate.packet(tuple, &DATAGRAM);
+    let (handle, _) = gate.lookup(&tuple).unwrap();
+    let years = |years: u64| Duration::from_secs(years * 365 * 86_400);
+    for wanted in [years(1), years(5), years(10), years(136)] {
+        assert!(gate.table.set_deadline(handle, gate.now + wanted, gate.now));
+        let deadline = gate.connection(&tuple).unwrap().deadline;
+        let is = deadline.since(gate.now);
+        assert!(is >= wanted.min(years(2)) - Duration::from_secs(1) && is <= years(3), "{is:?}");
+        gate.wait(600);
+        gate.expire();
+        assert_eq!(gate.table.counts().connections, 1);
+    }
+}
+
+#[test]
+fn what_a_longer_timeout_revives_is_decided_again() {
+    let mut gate = Gate::new(&settings(8));
+    let tuple = udp(1, 1);
+    gate.packet(tuple, &DATAGRAM);
+    // Dead, and not taken out yet.
+    gate.wait(40);
+    gate.commits = false;
+    assert_eq!(gate.packet(tuple, &DATAGRAM), NEW);
+    let kept = gate.cache[&tuple];
+    assert_eq!(gate.table.hit(kept, &DATAGRAM, 40, gate.now), Hit::Valid { translated: false });
+    let usual = [(State::UdpUnreplied, Duration::from_secs(500))].into();
+    gate.table.set_timeouts(&usual, &[]);
+    assert!(gate.connection(&tuple).is_some());
+    assert_eq!(gate.table.hit(kept, &DATAGRAM, 40, gate.now), Hit::Stale);
 }
 
 #[test]
@@ -535,6 +571,47 @@ fn limits_hold_and_are_given_back() {
     for port in 0..3 {
         commit(&gate, 0x0101_0101, port).unwrap();
     }
+}
+
+#[test]
+fn prefixes_of_other_lengths_leave_all_other_counts() {
+    let gate = Gate::new(&settings(64));
+    let of_length =
+        |length| SourceLimits { source: 0, prefix: 3, ipv4_length: length, ipv6_length: 64 };
+    gate.table.limit_classes([(7, ClassLimits { connections: 5, source: 0 })]);
+    gate.table.limit_zone(0, 6);
+    gate.table.limit_sources(of_length(24));
+    let commit = |gate: &Gate, source: u32, port: u16, class| {
+        let new = New { class, ..New::plain(0, udp(source, port)) };
+        gate.table.commit(&new, &DATAGRAM, 40, gate.now, &mut |_| {}).map(|_| ())
+    };
+    let end = |gate: &Gate, source: u32, port: u16| {
+        let (handle, _) = gate.lookup(&udp(source, port)).unwrap();
+        assert!(gate.table.remove(handle, gate.now, &mut |_| {}));
+    };
+    for port in 0..3 {
+        commit(&gate, 0x0101_0101, port, 7).unwrap();
+    }
+    gate.table.limit_sources(of_length(16));
+    assert_eq!(gate.table.connections_of(7), 3);
+    // The old ones count for no prefix, neither while they live nor when they end.
+    for port in 3..5 {
+        commit(&gate, 0x0101_0101, port, 7).unwrap();
+    }
+    assert_eq!(commit(&gate, 0x0909_0909, 1, 7), Err(Refused::Limit(LimitKind::Class)));
+    end(&gate, 0x0101_0101, 0);
+    end(&gate, 0x0101_0101, 1);
+    commit(&gate, 0x0101_0101, 5, 0).unwrap();
+    assert_eq!(commit(&gate, 0x0101_0202, 6, 0), Err(Refused::Limit(LimitKind::Prefix)));
+    // Of the zone are the third of the old ones and the three of now.
+    commit(&gate, 0x0202_0202, 7, 0).unwrap();
+    commit(&gate, 0x0202_0202, 8, 0).unwrap();
+    assert_eq!(commit(&gate, 0x0303_0303, 9, 0), Err(Refused::Limit(LimitKind::Zone)));
+    assert_eq!(gate.table.connections_of(7), 3);
+    end(&gate, 0x0101_0101, 5);
+    end(&gate, 0x0202_0202, 8);
+    commit(&gate, 0x0101_0202, 6, 0).unwrap();
+    assert_eq!(commit(&gate, 0x0101_0303, 6, 0), Err(Refused::Limit(LimitKind::Prefix)));
 }
 
 #[test]
