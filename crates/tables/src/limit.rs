@@ -11,6 +11,8 @@ const fn most(most: usize, in_tests: usize) -> usize {
 
 /// The most VRFs.
 pub const MAX_VRFS: usize = 4096;
+/// The most numbers of VRFs, with those that rest: see `Tables::rest_vrf_number`.
+pub const MAX_VRF_NUMBERS: usize = 2 * MAX_VRFS;
 /// The most ports that are no sub-ports of others.
 pub const MAX_PORTS: usize = 1024;
 /// The most VLAN sub-ports.

@@ -59,6 +59,8 @@ pub(super) struct Desired {
     pub(super) firewall: Option<DesiredFirewall>,
     /// How often the firewall became other flows.
     pub(super) firewall_changes: u64,
+    /// VRFs that are gone, whose connections have not ended all.
+    pub(super) vrfs_ending: BTreeSet<VrfId>,
     /// Why policies of xfrm links could not be compiled, by `if_id` and direction.
     pub(super) links_not_compiled: BTreeMap<(IfId, u8), Arc<str>>,
     /// Why policies are compiled no more, if that is so.
@@ -217,6 +219,7 @@ impl Desired {
             flows: Shared::default(),
             firewall: None,
             firewall_changes: 0,
+            vrfs_ending: BTreeSet::new(),
             links_not_compiled: BTreeMap::new(),
             compiler_ended: None,
             watch: Watch::default(),

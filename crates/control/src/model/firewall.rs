@@ -45,8 +45,8 @@ impl DesiredFirewall {
     }
 }
 
-/// Connections that are being judged by changed rules.
-#[derive(Clone, Copy, Debug, Default)]
+/// Connections that are being judged by changed rules, or end as their VRFs are gone.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Judging {
     /// The rules by which they were judged last: [`Desired::firewall_changes`].
     changes: u64,
@@ -56,6 +56,8 @@ pub(super) struct Judging {
     again: Option<Time>,
     /// Connections that fell since the last change.
     fell: u64,
+    /// VRFs whose connections end. Once all places were looked at twice, there are none.
+    ending: BTreeSet<VrfId>,
 }
 
 impl Judging {
@@ -319,7 +321,8 @@ impl Control {
         }
         let again = Some(now + SECOND_PASS);
         let changes = self.desired.firewall_changes;
-        self.judging = Judging { changes, next: Some(0), again, fell: 0 };
+        let ending = self.desired.vrfs_ending.clone();
+        self.judging = Judging { changes, next: Some(0), again, fell: 0, ending };
         if let Some(table) = self.publisher.current().connections() {
             let firewall = self.desired.firewall.as_ref();
             table.limit_classes(firewall.iter().flat_map(|is| is.firewall.limits()));
@@ -330,10 +333,35 @@ impl Control {
 
     /// Goes on judging.
     pub(super) fn judge_on(&mut self, now: Time) {
-        if self.judging.next.is_none() && self.judging.again.is_some_and(|again| now >= again) {
-            (self.judging.next, self.judging.again) = (Some(0), None);
+        match (self.judging.next, self.judging.again) {
+            (None, Some(again)) if now >= again => {
+                (self.judging.next, self.judging.again) = (Some(0), None);
+            }
+            (None, None) if !self.desired.vrfs_ending.is_empty() => {
+                self.judging.ending.clone_from(&self.desired.vrfs_ending);
+                self.judging.next = Some(0);
+                self.judging.again = Some(now + SECOND_PASS);
+            }
+            _ => {}
         }
         self.judge(PLACES_IN_A_TICK, now);
+        if (self.judging.next, self.judging.again) == (None, None) {
+            self.end_vrfs();
+        }
+    }
+
+    /// The numbers of VRFs whose connections have ended may be given to others.
+    fn end_vrfs(&mut self) {
+        let ended = core::mem::take(&mut self.judging.ending);
+        if ended.is_empty() {
+            return;
+        }
+        let mut tables = self.tables();
+        for vrf in &ended {
+            tables.free_vrf_number(*vrf);
+            self.desired.vrfs_ending.remove(vrf);
+        }
+        self.publisher.publish(tables);
     }
 
     fn judge(&mut self, places: u32, now: Time) {
@@ -351,12 +379,16 @@ impl Control {
         let last = first.saturating_add(places).min(most);
         for place in first..last {
             let Some(found) = table.connection(place, now) else { continue };
+            let mut ended = |ended: &[_]| tables.connection_ended(ended);
+            if self.judging.ending.contains(&VrfId(found.zone)) {
+                table.remove(found.handle, now, &mut ended);
+                continue;
+            }
             // What a helper has announced stays as long as the connection that announced it.
             let master = found.master.and_then(|master| table.connection(master, now));
             let Some(seen) = Seen::of(master.as_ref().unwrap_or(&found)) else { continue };
             let allows = firewall.zip(vrfs.get(&found.zone));
             let stays = allows.is_some_and(|(is, vrf)| is.firewall.allows(vrf, &seen));
-            let mut ended = |ended: &[_]| tables.connection_ended(ended);
             if !stays && table.remove(found.handle, now, &mut ended) {
                 self.judging.fell += 1;
             }

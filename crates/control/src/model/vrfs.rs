@@ -186,6 +186,11 @@ impl Draft<'_> {
         self.drop_flows_of_vrf(id)?;
         self.desired.touch_vrf(&self.tables, name);
         self.tables.remove_vrf(id).map_err(|error| refusal(&error))?;
+        // No worker runs yet that could have made connections.
+        if !self.is_restoring && self.tables.connections().is_some() {
+            self.tables.rest_vrf_number(id);
+            self.desired.vrfs_ending.insert(id);
+        }
         self.desired.vrfs.remove(name);
         self.settle_rules_naming(name)?;
         self.desired.forget_qdisc(&Device::Vrf(name.to_owned()));

@@ -9,7 +9,7 @@ use wire::{IpPrefix, PortId, VrfId};
 use super::{Tables, VrfFeatures};
 use crate::error::TableError;
 use crate::filter::FilterTarget;
-use crate::limit::{MAX_TABLES, MAX_VRFS};
+use crate::limit::{MAX_TABLES, MAX_VRF_NUMBERS, MAX_VRFS};
 use crate::log::Change;
 use crate::map::MapKey;
 use crate::policy::{Action, Direction};
@@ -65,9 +65,13 @@ impl Tables {
             return Err(TableError::VrfExists(name.into()));
         }
         self.check_table(table)?;
-        let free = self.vrf_numbers.lowest_free(0);
-        let Some(free) = free.filter(|free| usize::from(*free) < MAX_VRFS) else {
+        if self.table_owners.len() >= MAX_VRFS {
             return Err(TableError::Limit { what: "VRFs", limit: MAX_VRFS });
+        }
+        let free = self.vrf_numbers.lowest_free(0);
+        let Some(free) = free.filter(|free| usize::from(*free) < MAX_VRF_NUMBERS) else {
+            let what = "VRFs, with those whose connections are about to end,";
+            return Err(TableError::Limit { what, limit: MAX_VRF_NUMBERS });
         };
         let id = VrfId(free);
         let vrf = Vrf {
@@ -367,6 +371,19 @@ impl Tables {
         self.judge_share(FilterTarget::Vrf(id))?;
         self.rules_follow_vrf(id);
         Ok(())
+    }
+
+    /// Gives the number of a removed VRF to no other one, until [`Tables::free_vrf_number`]: connections are
+    /// known by it, and may be there yet.
+    pub fn rest_vrf_number(&mut self, id: VrfId) {
+        self.vrf_numbers.add(id.0);
+    }
+
+    /// The number of a removed VRF may be another one's.
+    pub fn free_vrf_number(&mut self, id: VrfId) {
+        if self.vrf(id).is_none() {
+            self.vrf_numbers.remove(id.0);
+        }
     }
 
     /// Whether a VRF could be removed if it had no ports.

@@ -83,8 +83,8 @@ pub(super) const CONNTRACK: Section = Section {
             "0 to 32",
             "bits",
             "24",
-            "Length of an IPv4 prefix. Connections that were there when it changes count no \
-            more.",
+            "Length of an IPv4 prefix. Connections that were there when it changes count for \
+            no prefix any more.",
         ),
         key("source-limits.ipv6-prefix", "0 to 128", "bits", "64", "The same of IPv6."),
         key(

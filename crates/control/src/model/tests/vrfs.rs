@@ -1,6 +1,12 @@
 //! VRFs in iproute2's words.
 
-use super::{Control, show as shown};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::conntrack::{New, Packet as Tracked, Tuple};
+use types::{Addresses, Protocol};
+
+use super::{BASE, Control, NOW, after, show as shown};
 
 fn gateway() -> Control {
     super::running(
@@ -331,4 +337,56 @@ fn tenants_that_go_leave_the_others_as_they_were() {
     assert_eq!(left, [0]);
     let ports = shown(&mut control, "link show");
     assert!(ports.contains("lan.23") && !ports.contains("lan.22"), "{ports}");
+}
+
+/// Nothing of a tenant's connections is another one's that gets its number.
+#[test]
+fn connections_end_with_their_vrf() {
+    let mut control = super::running(BASE);
+    run(&mut control, "vrf add red");
+    run(&mut control, "flow add table=0,ip,actions=ct(commit),NORMAL");
+    let id = |control: &Control, name: &str| control.desired.vrf(name).unwrap();
+    let red = id(&control, "red");
+    let table = Arc::clone(control.tables().connections().unwrap());
+    let commit = |zone: u16, port: u16| {
+        let [source, destination] = ["10.0.0.5", "192.0.2.9"].map(|it| it.parse().unwrap());
+        let addresses = Addresses::V4 { source, destination };
+        let tuple = Tuple::new(addresses, Protocol::UDP, port, 53);
+        table.commit(&New::plain(zone, tuple), &Tracked::Datagram, 40, NOW, &mut |_| {}).unwrap();
+    };
+    commit(0, 1);
+    (1..=3).for_each(|port| commit(red.0, port));
+    let zones = || {
+        let all = (0..table.settings().connections).filter_map(|at| table.connection(at, NOW));
+        let mut zones: Vec<_> = all.map(|connection| connection.zone).collect();
+        zones.sort_unstable();
+        zones
+    };
+    run(&mut control, "vrf delete red");
+    run(&mut control, "vrf add blue");
+    let blue = id(&control, "blue");
+    assert_ne!(blue, red);
+    let ticks = |control: &mut Control, from: u64| {
+        (0..20).for_each(|tick| _ = control.tick(after(from) + Duration::from_millis(tick)));
+    };
+    ticks(&mut control, 0);
+    assert_eq!(zones(), [0]);
+    // A worker that had the old tables.
+    commit(red.0, 9);
+    run(&mut control, "vrf add green");
+    assert_ne!(id(&control, "green"), red);
+    ticks(&mut control, 2);
+    assert_eq!(zones(), [0]);
+    run(&mut control, "vrf add yellow");
+    assert_eq!(id(&control, "yellow"), red);
+    // One that goes while others are being looked for has its turn behind them.
+    commit(blue.0, 4);
+    run(&mut control, "vrf delete green");
+    control.tick(after(3));
+    run(&mut control, "vrf delete blue");
+    ticks(&mut control, 5);
+    ticks(&mut control, 7);
+    ticks(&mut control, 9);
+    assert_eq!(zones(), [0]);
+    assert!(control.desired.vrfs_ending.is_empty());
 }
