@@ -12,6 +12,11 @@ pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 pub(crate) use loom::sync::{Mutex, MutexGuard};
 
 pub(crate) use packet::allocate;
+/// Loom's atomics are no plain memory.
+#[cfg(all(test, feature = "loom"))]
+pub(crate) use packet::allocate as allocate_zeroed;
+#[cfg(not(all(test, feature = "loom")))]
+pub(crate) use packet::allocate_zeroed;
 
 /// Stores. For loom it is an exchange: an exchange of another thread that came before stays before it, as
 /// its words say it does; loom takes a plain store for the earlier one as well.

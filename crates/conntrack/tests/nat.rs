@@ -273,6 +273,30 @@ fn a_subscriber_has_its_block_and_no_more() {
     nat.open(flow(102, 8000, 8)).unwrap();
 }
 
+/// A port of another address would be one of somebody else's block.
+#[test]
+fn a_block_is_of_one_address() {
+    let blocks = |settings: &mut PoolSettings| {
+        settings.ports = Some(1024..=65_535);
+        settings.block_size = Some(64_512);
+    };
+    let mut nat = Nat::new(1 << 12, pool("192.0.2.1", "192.0.2.2", blocks));
+    let (_, first) = nat.open(flow(1, 5000, 8)).unwrap();
+    let (other_handle, other) = nat.open(flow(2, 5000, 8)).unwrap();
+    let [own, others] = [first, other].map(|translated| translated.addresses.source());
+    assert_ne!(own, others);
+    let lend_at = |address| nat.pool.lend_at(0, address, &flow(1, 7000, 8), |lease| Ok(*lease));
+    assert_eq!(lend_at(others), Err(NotLent::Block));
+    let lease = lend_at(own).unwrap();
+    nat.pool.give(lease.binding);
+    // Who has the other block loses it with its last connection and not before.
+    nat.close(other_handle);
+    let (events, _) = nat.pool.take_block_events();
+    let told: Vec<_> = events.iter().map(|(at, event)| (*at, event.is_assigned)).collect();
+    assert_eq!(told, [(own, true), (others, true), (others, false)]);
+    assert!(!nat.pool.is_idle());
+}
+
 #[test]
 fn a_hairpin_is_translated_at_both_ends() {
     // Two hosts inside; one reaches the other by the outside address.

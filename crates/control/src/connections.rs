@@ -35,7 +35,9 @@ pub fn handle(tables: &Tables, request: &Request, now: Time) -> Option<Result<Re
             }
             Ok(Reply::Count(count))
         }
-        Request::NatPools => Ok(Reply::NatPools(tables.nat_pools().map(pool).collect())),
+        Request::NatPools => {
+            Ok(Reply::NatPools(tables.nat_pools().map(|(_, it)| pool(it)).collect()))
+        }
         Request::ConnectionGet(filter) => get(tables, filter, now),
         Request::ConnectionList(ConnectionQuery { filter, from }) => {
             page(each(tables, filter, *from, now, |_, connection| Some(connection)))

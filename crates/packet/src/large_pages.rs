@@ -6,6 +6,8 @@
 //! does not say how its pages are to be made. The advice changes no byte of it.
 #![allow(unsafe_code)]
 
+use zerocopy::FromZeros;
+
 /// Bytes below which large pages are not asked for.
 const WORTH: usize = 2 << 20;
 const PAGE: usize = 4096;
@@ -22,8 +24,16 @@ pub fn allocate<T: Default>(count: usize) -> Option<Box<[T]>> {
     Some(all.into_boxed_slice())
 }
 
+/// Allocates zeroed values of which few are used at first, or ever: memory that nobody has written to is
+/// not taken from the system. `None` if it refuses.
+pub fn allocate_zeroed<T: FromZeros>(count: usize) -> Option<Box<[T]>> {
+    let mut all = <[T]>::new_box_zeroed_with_elems(count).ok()?;
+    ask(&mut all);
+    Some(all)
+}
+
 /// Asks for large pages for the whole pages of `room`.
-fn ask<T>(room: &mut [core::mem::MaybeUninit<T>]) {
+fn ask<T>(room: &mut [T]) {
     let bytes = size_of_val(room);
     if bytes < WORTH {
         return;
@@ -52,8 +62,24 @@ mod tests {
         }
     }
 
+    /// Of a GiB, what is touched is there (proc_pid_statm(5): the second is what is resident).
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_is_not_written_takes_no_memory() {
+        let resident = || {
+            let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+            text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * PAGE
+        };
+        let before = resident();
+        let mut all = allocate_zeroed::<u64>(1 << 27).unwrap();
+        (0..8).for_each(|at| all[at << 24] = 7);
+        assert_eq!((all[1 << 24], all[(1 << 24) + 1]), (7, 0));
+        assert!(resident() < before + (256 << 20));
+    }
+
     #[test]
     fn too_much_is_refused() {
+        assert!(allocate_zeroed::<u64>(usize::MAX / 8).is_none());
         assert!(allocate::<u64>(usize::MAX / 8).is_none());
         assert!(allocate::<u64>(usize::MAX).is_none());
     }

@@ -18,7 +18,7 @@ pub use buffer::{CAPACITY, HEADROOM, LARGE_CAPACITY, MAX_FRAME, MAX_LARGE_FRAME,
 pub use counter::Counter;
 pub use drop::{DropCounters, DropReason};
 pub use hash::KeyHasher;
-pub use large_pages::allocate;
+pub use large_pages::{allocate, allocate_zeroed};
 pub use port::{LinkKind, Port, PortError, PortStatistics, ReceiveRing};
 pub use prefetch::{prefetch, prefetch_at, wait_for_reads};
 pub use slab::{Packet, Pages};

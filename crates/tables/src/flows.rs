@@ -103,19 +103,81 @@ pub enum FlowError {
     Pools,
 }
 
-/// NAT pools.
+/// NAT pools. One that no flow asks for any more stays until it has all its ports back.
 #[derive(Clone, Default)]
 struct Pools {
     /// By number.
-    all: Vec<Arc<NatPool>>,
+    all: Vec<Option<Place>>,
     by_spec: HashMap<Arc<NatNew>, PoolId>,
+    /// How many no flow asks for.
+    left: usize,
+    /// How many were made.
+    made: u64,
+    /// The number to begin with for the next one.
+    next: usize,
+}
+
+#[derive(Clone)]
+struct Place {
+    pool: Arc<NatPool>,
+    /// How many translations of flows ask for it.
+    users: usize,
+}
+
+impl Place {
+    fn is_idle(&self) -> bool {
+        self.users == 0 && self.pool.pool.is_idle()
+    }
 }
 
 impl Pools {
-    fn add(&mut self, pool: NatPool) {
-        let id = PoolId(self.all.len() as u16);
-        self.by_spec.insert(Arc::clone(&pool.spec), id);
-        self.all.push(Arc::new(pool));
+    fn get(&self, PoolId(number): PoolId) -> Option<&Arc<NatPool>> {
+        Some(&self.all.get(usize::from(number))?.as_ref()?.pool)
+    }
+
+    /// One more asks for it. False if there is no such pool.
+    fn ask(&mut self, new: &NatNew) -> bool {
+        let Some(PoolId(number)) = self.by_spec.get(new) else { return false };
+        if let Some(place) = &mut self.all[usize::from(*number)] {
+            self.left -= usize::from(place.users == 0);
+            place.users += 1;
+        }
+        true
+    }
+
+    /// One less does.
+    fn leave(&mut self, new: &NatNew) {
+        let Some(PoolId(number)) = self.by_spec.get(new) else { return };
+        if let Some(place) = &mut self.all[usize::from(*number)] {
+            place.users -= 1;
+            self.left += usize::from(place.users == 0);
+        }
+    }
+
+    /// Adds a pool that one asks for. The numbers of those that went last are taken last.
+    fn add(&mut self, pool: NatPool) -> Result<(), FlowError> {
+        let number = if self.all.len() < MAX_NAT_POOLS {
+            self.all.push(None);
+            self.all.len() - 1
+        } else {
+            let mut order = (self.next..MAX_NAT_POOLS).chain(0..self.next);
+            order.find(|at| self.all[*at].is_none()).ok_or(FlowError::Pools)?
+        };
+        self.next = (number + 1) % MAX_NAT_POOLS;
+        self.made += 1;
+        self.by_spec.insert(Arc::clone(&pool.spec), PoolId(number as u16));
+        self.all[number] = Some(Place { pool: Arc::new(pool), users: 1 });
+        Ok(())
+    }
+
+    /// Drops those that no flow asks for and that have all their ports back.
+    fn drop_idle(&mut self) {
+        for place in &mut self.all {
+            if let Some(is) = place.take_if(|is| is.is_idle()) {
+                self.by_spec.remove(&is.pool.spec);
+                self.left -= 1;
+            }
+        }
     }
 }
 
@@ -130,7 +192,6 @@ pub(crate) struct Flows {
     pub(crate) joined: Arc<BTreeMap<VrfId, Arc<[PortId]>>>,
     /// One table for all workers, the same in all snapshots once it is there.
     pub(crate) connections: Option<Arc<Connections>>,
-    /// They stay as long as the gateway runs, as connections may hold ports of them.
     pools: Arc<Pools>,
     secret: u64,
 }
@@ -148,45 +209,59 @@ impl Flows {
         }
     }
 
-    /// Makes the pools that flows ask for, as far as they are not there.
+    /// Makes the pools that flows which come ask for, as far as they are not there.
     pub(crate) fn make_pools<'a>(
         &mut self,
         flows: impl Iterator<Item = &'a Flow>,
     ) -> Result<(), FlowError> {
-        let translations = flows.flat_map(Flow::translations);
-        for new in translations.filter(|new| new.end == NatEnd::Source) {
-            if self.pool_of(new).is_some() {
+        for new in sources(flows) {
+            let pools = Arc::make_mut(&mut self.pools);
+            if pools.ask(new) {
                 continue;
             }
             let Some(settings) = settings(new)? else { continue };
-            if self.pools.all.len() >= MAX_NAT_POOLS {
-                return Err(FlowError::Pools);
-            }
-            let number = self.pools.all.len() as u64;
+            let number = pools.made;
             let secret = [self.secret.rotate_left(17) ^ number, self.secret ^ number << 32];
-            let pool = NatPool { spec: Arc::clone(new), pool: Pool::new(settings, secret)? };
-            Arc::make_mut(&mut self.pools).add(pool);
+            let pool = Pool::new(settings, secret)?;
+            pools.add(NatPool { spec: Arc::clone(new), pool })?;
         }
         Ok(())
+    }
+
+    /// Flows that have asked for pools are gone.
+    pub(crate) fn leave_pools<'a>(&mut self, flows: impl Iterator<Item = &'a Flow>) {
+        for new in sources(flows) {
+            Arc::make_mut(&mut self.pools).leave(new);
+        }
+    }
+
+    /// Whether there are pools that no flow asks for and that have all their ports back.
+    pub(crate) fn has_idle_pools(&self) -> bool {
+        self.pools.left > 0 && self.pools.all.iter().flatten().any(Place::is_idle)
+    }
+
+    pub(crate) fn drop_idle_pools(&mut self) {
+        Arc::make_mut(&mut self.pools).drop_idle();
     }
 
     pub(crate) fn pool_of(&self, new: &NatNew) -> Option<PoolId> {
         self.pools.by_spec.get(new).copied()
     }
 
-    pub(crate) fn pool(&self, PoolId(number): PoolId) -> Option<&NatPool> {
-        self.pools.all.get(usize::from(number)).map(|pool| &**pool)
+    pub(crate) fn pool(&self, id: PoolId) -> Option<&NatPool> {
+        self.pools.get(id).map(|pool| &**pool)
     }
 
     /// The pool that has lent what a connection's binding says.
     pub(crate) fn pool_of_binding(&self, binding: u64) -> Option<PoolId> {
         let number = (binding >> POOL_SHIFT) as usize & MAX_NAT_POOLS;
-        let place = number.checked_sub(1).filter(|place| *place < self.pools.all.len())?;
-        Some(PoolId(place as u16))
+        let id = PoolId(number.checked_sub(1)? as u16);
+        self.pools.get(id).map(|_| id)
     }
 
-    pub(crate) fn pools(&self) -> impl Iterator<Item = &NatPool> {
-        self.pools.all.iter().map(|pool| &**pool)
+    pub(crate) fn pools(&self) -> impl Iterator<Item = (PoolId, &NatPool)> {
+        let places = (0..).zip(&self.pools.all);
+        places.filter_map(|(number, place)| Some((PoolId(number), &*place.as_ref()?.pool)))
     }
 
     /// Gives back what a connection had of a pool.
@@ -198,6 +273,11 @@ impl Flows {
         lent().for_each(|(pool, binding)| pool.pool.prefetch(binding));
         lent().for_each(|(pool, binding)| pool.pool.give(binding));
     }
+}
+
+/// The translations of sources that flows ask for.
+fn sources<'a>(flows: impl Iterator<Item = &'a Flow>) -> impl Iterator<Item = &'a Arc<NatNew>> {
+    flows.flat_map(Flow::translations).filter(|new| new.end == NatEnd::Source)
 }
 
 impl PoolId {
@@ -227,7 +307,7 @@ fn settings(new: &NatNew) -> Result<Option<PoolSettings>, FlowError> {
         choice: new.choice,
         persistent: new.persistent,
         // One port for all destinations is not shared by them.
-        groups: if new.endpoint_independent { 1 } else { usual.groups },
+        groups: if new.endpoint_independent { 1 } else { groups_of(&addresses, usual.groups) },
         endpoint_independent: new.endpoint_independent,
         ..usual
     };
@@ -247,6 +327,20 @@ fn settings(new: &NatNew) -> Result<Option<PoolSettings>, FlowError> {
         }
     }
     Ok(Some(settings))
+}
+
+/// The most memory that the ports of a pool's addresses take if all are used, as long as destinations have
+/// any groups.
+const MOST_MEMORY: u128 = 512 << 20;
+
+/// Groups of destinations that may share a port: fewer where many addresses have ports enough.
+fn groups_of(addresses: &IpRange, most: u32) -> u32 {
+    let of_one = Pool::bytes_of_address(1) as u128 * count(addresses).unwrap_or(1);
+    let mut groups = most;
+    while groups > 1 && of_one * u128::from(groups) > MOST_MEMORY {
+        groups /= 2;
+    }
+    groups
 }
 
 /// How many addresses a range has.
@@ -327,5 +421,74 @@ mod tests {
         assert_eq!(flows.make_pools(last.iter()), Err(FlowError::Pools));
         assert_eq!(pool_of(&flows, &last[0]), None);
         assert_eq!(flows.pools().count(), MAX_NAT_POOLS);
+    }
+
+    /// Lends a port; what it returns gives it back.
+    fn lend(flows: &Flows, flow: &Flow) -> u64 {
+        let id = pool_of(flows, flow).unwrap();
+        let [source, destination] = ["192.0.2.7", "192.0.2.8"].map(|it| it.parse().unwrap());
+        let addresses = types::Addresses::V4 { source, destination };
+        let tuple = conntrack::Tuple::new(addresses, types::Protocol::UDP, 7, 53);
+        let pool = &flows.pool(id).unwrap().pool;
+        pool.lend(0, &tuple, |lease| Ok(id.binding(lease.binding))).unwrap()
+    }
+
+    #[test]
+    fn a_pool_that_no_flow_asks_for_goes_with_its_last_port() {
+        let mut flows = Flows::new(7);
+        let (one, two) = ([translating(1)], [translating(2)]);
+        flows.make_pools(one.iter().chain(&one).chain(&two)).unwrap();
+        let bindings = [&one[0], &two[0]].map(|flow| lend(&flows, flow));
+        // Another flow asks for it.
+        flows.leave_pools(one.iter());
+        flows.pool(pool_of(&flows, &one[0]).unwrap()).unwrap().pool.give(bindings[0]);
+        assert!(!flows.has_idle_pools());
+        // Nobody does: it stays as long as ports are lent.
+        flows.leave_pools(two.iter());
+        let gone = pool_of(&flows, &two[0]).unwrap();
+        assert!(!flows.has_idle_pools());
+        assert_eq!(flows.pool_of_binding(bindings[1]), Some(gone));
+        // One that is asked for once more is the same.
+        flows.make_pools(two.iter()).unwrap();
+        assert_eq!(pool_of(&flows, &two[0]), Some(gone));
+        flows.leave_pools(two.iter());
+        flows.pool(gone).unwrap().pool.give(bindings[1]);
+        assert!(flows.has_idle_pools());
+        flows.drop_idle_pools();
+        assert!(!flows.has_idle_pools() && flows.pool(gone).is_none());
+        assert_eq!(flows.pool_of_binding(bindings[1]), None);
+        assert_eq!((pool_of(&flows, &two[0]), flows.pools().count()), (None, 1));
+    }
+
+    #[test]
+    fn however_many_came_and_went_there_is_room() {
+        let mut flows = Flows::new(7);
+        let stays = [translating(0)];
+        flows.make_pools(stays.iter()).unwrap();
+        let mut last = None;
+        for number in 1..=2 * MAX_NAT_POOLS + 5 {
+            let one = [translating(number)];
+            flows.make_pools(one.iter()).unwrap();
+            let id = pool_of(&flows, &one[0]);
+            assert!(id != last && id != pool_of(&flows, &stays[0]));
+            last = id;
+            flows.leave_pools(one.iter());
+            flows.drop_idle_pools();
+        }
+        assert_eq!(flows.pools().count(), 1);
+    }
+
+    #[test]
+    fn large_pools_have_fewer_groups() {
+        let range = |count: u32| {
+            let [first, last] = [0, count - 1].map(|at| IpAddr::V4((0x0a00_0000 + at).into()));
+            IpRange::new(first, last).unwrap()
+        };
+        let groups = |count| groups_of(&range(count), 16);
+        assert_eq!([1, 256, 1024, 4096, 65_536].map(groups), [16, 16, 16, 4, 1]);
+        for count in [1, 1000, 1024, 2000, 5000, 20_000] {
+            let bytes = count as usize * Pool::bytes_of_address(groups(count));
+            assert!(bytes as u128 <= MOST_MEMORY, "{count}");
+        }
     }
 }

@@ -116,6 +116,12 @@ impl DynamicBlocks {
         }
     }
 
+    /// Whether no source has a block, and nothing has happened since this was last asked.
+    pub(super) fn is_idle(&self) -> bool {
+        let state = lock(&self.state);
+        state.of.is_empty() && state.events.is_empty() && state.lost == 0
+    }
+
     /// What has happened since this was last asked, and how much of it was lost.
     pub(super) fn take_events(&self) -> (Vec<BlockEvent>, u64) {
         let mut state = lock(&self.state);

@@ -12,7 +12,7 @@ use super::dynamic::{BlockEvent, DynamicBlocks, MOST_BLOCKS};
 use super::mappings::Mappings;
 use super::ports::Ports;
 use crate::limits::Keyed;
-use crate::sync::{AtomicU64, Ordering, allocate, store};
+use crate::sync::{AtomicU64, Ordering, allocate_zeroed, store};
 use crate::table::Refused;
 use crate::tuple::{Role, Tuple};
 use std::hash::BuildHasher;
@@ -174,7 +174,7 @@ const MAPPED: u64 = 1 << 62;
 const SHARED_PORT: u64 = 1 << 61;
 
 impl Pool {
-    /// A pool, with a secret that nobody outside knows. All its memory is allocated.
+    /// A pool, with a secret that nobody outside knows. It takes memory as its ports are used first.
     ///
     /// # Errors
     /// The settings contradict each other, or there is not so much memory.
@@ -205,8 +205,8 @@ impl Pool {
         }
         let maps = u64::from(addresses) * u64::from(KINDS * groups);
         let maps = usize::try_from(maps).map_err(|_| BadPool::Memory)?;
-        let ports = allocate(maps).ok_or(BadPool::Memory)?;
-        let in_vain = allocate(maps).ok_or(BadPool::Memory)?;
+        let ports = allocate_zeroed(maps).ok_or(BadPool::Memory)?;
+        let in_vain = allocate_zeroed(maps).ok_or(BadPool::Memory)?;
         let keyed = Keyed(secret);
         let mappings = Mappings::new(keyed);
         let dynamic = match (settings.block_size, &settings.ports) {
@@ -233,6 +233,11 @@ impl Pool {
             returned,
             exhausted,
         })
+    }
+
+    /// The memory that an address's ports take, once they are used for destinations of all groups.
+    pub const fn bytes_of_address(groups: u32) -> usize {
+        (KINDS * groups) as usize * (size_of::<Ports>() + size_of::<u64>())
     }
 
     /// What the pool has done.
@@ -263,11 +268,7 @@ impl Pool {
                 }
             }),
         };
-        match result {
-            Ok(_) => self.lent.fetch_add(1, Ordering::Relaxed),
-            Err(NotLent::Refused(_)) => 0,
-            Err(_) => self.exhausted.fetch_add(1, Ordering::Relaxed),
-        };
+        self.count(tuple, &result);
         result
     }
 
@@ -300,16 +301,32 @@ impl Pool {
         mut attempt: impl FnMut(&Lease) -> Result<T, Refused>,
     ) -> Result<T, NotLent> {
         let number = self.number(address).ok_or(NotLent::Family)?;
-        let result = self.within_block(zone, tuple, |(_, range, _)| {
+        let result = self.within_block(zone, tuple, |(at, range, _)| {
+            // A block is one of one address.
+            if self.has_blocks() && has_ports(tuple) && at != u32::from(number) {
+                return Err(NotLent::Block);
+            }
             let result = self.at_address(number.into(), tuple, &range, &mut attempt);
             result.ok_or(NotLent::Exhausted)?.map_err(NotLent::Refused)
         });
+        self.count(tuple, &result);
+        result
+    }
+
+    fn count<T>(&self, tuple: &Tuple, result: &Result<T, NotLent>) {
         match result {
+            // An address alone is not given back.
+            Ok(_) if !has_ports(tuple) => 0,
             Ok(_) => self.lent.fetch_add(1, Ordering::Relaxed),
             Err(NotLent::Refused(_)) => 0,
             Err(_) => self.exhausted.fetch_add(1, Ordering::Relaxed),
         };
-        result
+    }
+
+    /// Whether nothing is lent, and nothing that has happened to blocks waits to be asked for.
+    pub fn is_idle(&self) -> bool {
+        let PoolCounts { lent, returned, .. } = self.counts();
+        lent == returned && self.dynamic.as_ref().is_none_or(DynamicBlocks::is_idle)
     }
 
     /// The ports that a source has, or may have.

@@ -8,6 +8,8 @@ use crate::sync::{AtomicU64, Ordering};
 const WORDS: usize = if cfg!(all(test, feature = "loom")) { 2 } else { 1024 };
 const SUMMARY: usize = WORDS.div_ceil(64);
 
+/// Zeros are no ports in use.
+#[cfg_attr(not(all(test, feature = "loom")), derive(zerocopy::FromZeros))]
 pub(super) struct Ports {
     bits: [AtomicU64; WORDS],
     full: [AtomicU64; SUMMARY],

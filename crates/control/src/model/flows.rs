@@ -420,6 +420,19 @@ impl Control {
     }
 }
 
+impl Control {
+    /// Drops NAT pools that no flow asks for, once they have all their ports back.
+    pub(super) fn drop_idle_nat_pools(&mut self) {
+        // Workers with earlier tables may lend.
+        if self.publisher.retired() > 0 || !self.publisher.current().has_idle_nat_pools() {
+            return;
+        }
+        let mut tables = self.tables();
+        tables.drop_idle_nat_pools();
+        self.publisher.publish(tables);
+    }
+}
+
 /// Who asked for the flows that a change would replace, change or remove: the configuration, if it
 /// has asked for any.
 pub(super) fn origin_of(

@@ -352,6 +352,7 @@ impl Control {
         if now.since(self.flows_aged) >= Duration::from_secs(1) {
             self.flows_aged = now;
             self.age_flows(now);
+            self.drop_idle_nat_pools();
         }
         self.judge_on(now);
         self.sa_events.tick(&self.publisher.current(), &self.desired);

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use conntrack::nat::BlockEvent;
 use packet::Time;
-use tables::{NatPool, Tables};
+use tables::{NatPool, PoolId, Tables};
 
 /// A pool has ports again if every connection has got one for so long.
 const QUIET: Duration = Duration::from_secs(60);
 
 /// What was said of pools.
 #[derive(Default)]
-pub(crate) struct NatLog(BTreeMap<usize, Exhausted>);
+pub(crate) struct NatLog(BTreeMap<PoolId, Exhausted>);
 
 /// A pool that ran out of ports.
 #[derive(Clone, Copy, Default)]
@@ -29,7 +29,7 @@ impl NatLog {
     /// What is new: lines, and whether each is a warning.
     pub(crate) fn lines(&mut self, tables: &Tables, now: Time) -> Vec<(String, bool)> {
         let mut lines = Vec::new();
-        for (number, pool) in tables.nat_pools().enumerate() {
+        for (number, pool) in tables.nat_pools() {
             let (events, lost) = pool.pool.take_block_events();
             lines.extend(events.iter().map(|(address, event)| (block(*address, event), false)));
             if lost > 0 {
@@ -46,6 +46,10 @@ impl NatLog {
 impl Exhausted {
     /// Once when ports run out, and once when there were enough for a while.
     fn line(&mut self, pool: &str, exhausted: u64, now: Time) -> Option<(String, bool)> {
+        // Another pool has the number.
+        if exhausted < self.seen {
+            *self = Self::default();
+        }
         if exhausted != self.seen {
             (self.seen, self.since) = (exhausted, now);
             if !self.is_alarmed {

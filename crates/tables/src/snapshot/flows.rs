@@ -69,9 +69,20 @@ impl Tables {
         self.flows.pool_of_binding(binding)
     }
 
-    /// Every pool.
-    pub fn nat_pools(&self) -> impl Iterator<Item = &NatPool> {
+    /// Every pool, with those that no flow asks for any more and that have not all their ports back.
+    pub fn nat_pools(&self) -> impl Iterator<Item = (PoolId, &NatPool)> {
         self.flows.pools()
+    }
+
+    /// Whether there are pools that no flow asks for and that have all their ports back.
+    pub fn has_idle_nat_pools(&self) -> bool {
+        self.flows.has_idle_pools()
+    }
+
+    /// Drops pools of which [`Tables::has_idle_nat_pools`] tells. No earlier snapshot may be
+    /// in use any more, whose flows could ask for more.
+    pub fn drop_idle_nat_pools(&mut self) {
+        Arc::make_mut(&mut self.flows).drop_idle_pools();
     }
 
     /// A connection has ended: what it had of a pool is given back.
@@ -98,6 +109,7 @@ impl Tables {
         let (old, new) = (by_id(before.unshared(&pipeline)), by_id(pipeline.unshared(before)));
         let come = new.values().map(|entry| &entry.flow);
         changed.make_pools(come).map_err(TableError::Flows)?;
+        changed.leave_pools(old.values().map(|entry| &entry.flow));
         let mut differing = Vec::new();
         for (id, entry) in &old {
             if !new.contains_key(id) {
