@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use conntrack::{
-    Connections, Expectation, Handle, Hit, New, Packet, Reference, Role, Segment, Tuple,
+    Connections, CtState, Expectation, Handle, Hit, New, Packet, Reference, Role, Segment, Tuple,
 };
 use packet::Time;
 use pipeline::NatNew;
@@ -246,6 +246,18 @@ pub(crate) struct NewSource {
     pub(crate) nat: Arc<NatNew>,
     /// Who lends it, if it is lent.
     pub(crate) pool: Option<PoolId>,
+}
+
+/// What flows see of a connection that this very packet has changed, when it is decided again: the same as
+/// at first, so that it meets the same flows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    /// The connection's place.
+    pub(crate) index: u32,
+    /// The packet's state, if that is another one by now.
+    pub(crate) state: Option<CtState>,
+    pub(crate) mark: u32,
+    pub(crate) label: u128,
 }
 
 /// What a decision asks of connections before its packet goes on. The decision is for that packet

@@ -17,7 +17,7 @@ use super::{
 use crate::batch::{Packets, Record};
 use crate::cache::key;
 use crate::cache::lookup::{Family, V4, V6};
-use crate::connection;
+use crate::connection::{self, Before};
 use crate::decision::Decision;
 use crate::extension::{Asked, Extensions, Further};
 
@@ -31,6 +31,19 @@ struct Kind {
     together: Option<VrfId>,
     /// Whether its packets may have anything but a route and policies.
     is_featured: bool,
+}
+
+/// What is known of the connections of a single packet that is decided once more.
+#[derive(Clone, Copy)]
+struct Said<'s> {
+    /// What connection tracking says.
+    looked: Option<&'s Looked>,
+    /// What it has changed.
+    before: &'s [Before],
+}
+
+impl Said<'_> {
+    const NOTHING: Self = Self { looked: None, before: &[] };
 }
 
 impl<'t> Decider<'t> {
@@ -64,7 +77,7 @@ impl<'t> Decider<'t> {
     ) {
         let asks = self.tables.policy_count() > 0 && list.len() >= TOGETHER;
         if !asks && !self.tables.is_featured() {
-            return self.decide_alone::<false, KEY, F>(list, None, batch, extensions);
+            return self.decide_alone::<false, KEY, F>(list, Said::NOTHING, batch, extensions);
         }
         // Most often all are of one VRF.
         let vrf_of = |at: u8, batch: &Packets| F::view(F::key(batch, at)).vrf();
@@ -87,8 +100,12 @@ impl<'t> Decider<'t> {
                 (Some(vrf), false) => {
                     self.decide_together::<false, KEY, F>(vrf, run, batch, extensions);
                 }
-                (None, true) => self.decide_alone::<true, KEY, F>(run, None, batch, extensions),
-                (None, false) => self.decide_alone::<false, KEY, F>(run, None, batch, extensions),
+                (None, true) => {
+                    self.decide_alone::<true, KEY, F>(run, Said::NOTHING, batch, extensions)
+                }
+                (None, false) => {
+                    self.decide_alone::<false, KEY, F>(run, Said::NOTHING, batch, extensions)
+                }
             }
         }
     }
@@ -168,7 +185,21 @@ impl<'t> Decider<'t> {
                 return;
             }
         }
-        self.decide_alone::<true, KEY, F>(&[at], Some(&looked), batch, extensions);
+        let known = Said { looked: Some(&looked), before: &[] };
+        self.decide_alone::<true, KEY, F>(&[at], known, batch, extensions);
+    }
+
+    /// Decides a packet once more, in whose VRF are flows, after it has changed connections that were like
+    /// this before.
+    pub(crate) fn decide_after<const KEY: usize, F: Family<KEY>>(
+        &self,
+        at: u8,
+        before: &[Before],
+        batch: &mut Packets,
+        extensions: &mut Extensions,
+    ) {
+        let said = Said { looked: None, before };
+        self.decide_alone::<true, KEY, F>(&[at], said, batch, extensions);
     }
 
     /// Decides one packet after the other. Without `FEATURES`, their VRFs have none. Of a single one, it
@@ -177,7 +208,7 @@ impl<'t> Decider<'t> {
     fn decide_alone<const FEATURES: bool, const KEY: usize, F: Family<KEY>>(
         &self,
         list: &[u8],
-        looked: Option<&Looked>,
+        said: Said<'_>,
         batch: &mut Packets,
         extensions: &mut Extensions,
     ) {
@@ -195,10 +226,11 @@ impl<'t> Decider<'t> {
                 Some(beside) => {
                     let hash = hashes.as_ref().and_then(|hashes| hashes[place]);
                     let mut seen = seen(self, &batch.packets, facts, at, hash);
-                    if let (Some(seen), Some(looked)) = (&mut seen, looked) {
-                        seen.looked = Some(*looked);
+                    if let Some(seen) = &mut seen {
+                        (seen.looked, seen.before) = (said.looked.copied(), said.before);
                     }
                     if let Some(seen) = &seen
+                        && seen.before.is_empty()
                         && extensions.megaflows.may_have(facts)
                         && let Some(ingress) = Ingress::of_next(&mut ingress, &words, self.tables)
                         && let megaflows = &extensions.megaflows

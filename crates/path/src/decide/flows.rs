@@ -18,7 +18,7 @@ use super::trace::{Step, Trace, WithoutPolicies};
 use super::tracking::{Tracked, Tracking, Wanted, changed};
 use super::way::{Way, exit_port};
 use super::{Admission, Deciding, KeyView, Mark, is_link_local_v6};
-use crate::connection::{self, Change};
+use crate::connection::{self, Before, Change};
 use crate::decision::{Decision, Verdict};
 use crate::extension::{Copied, Further, MatchedFlows, Rewrite};
 
@@ -37,12 +37,14 @@ pub struct Seen<'p> {
     pub hash: Option<u64>,
     /// What was said of it in that zone, the same.
     pub(super) looked: Option<Looked>,
+    /// What connections were like before it has changed them.
+    pub(super) before: &'p [Before],
 }
 
 impl<'p> Seen<'p> {
     /// A packet of which nothing was asked before.
     pub fn new(packet: &'p [u8], facts: Facts, now: Time) -> Self {
-        Self { packet, facts, now, hash: None, looked: None }
+        Self { packet, facts, now, hash: None, looked: None, before: &[] }
     }
 }
 

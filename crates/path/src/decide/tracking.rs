@@ -16,7 +16,7 @@ use super::flows::Seen;
 use super::trace::Trace;
 use super::way::routed;
 use super::{Deciding, LookedUp, Translated};
-use crate::connection::{self, Change, NewSource};
+use crate::connection::{self, Before, Change, NewSource};
 use crate::extension::MOST_CONNECTIONS;
 
 /// What the `ct(commit)` of a packet ask for together of one connection.
@@ -88,13 +88,14 @@ impl Wanted<'_> {
 pub(super) fn changed(wanted: &Wanted<'_>, tracked: &Tracked, tables: &Tables) -> Option<Change> {
     match tracked.connection {
         Some((handle, direction)) => {
-            if wanted.force && direction == Direction::Reply {
+            if wanted.force && direction == Direction::Reply && !tracked.is_changed {
                 return make(wanted, tracked, Some(handle), tables);
             }
             let ((mark, mark_bits), (label, label_bits)) = (wanted.mark, wanted.label);
-            let is_so = (tracked.mark ^ mark) & mark_bits == 0
-                && (tracked.label ^ label) & label_bits == 0
-                && (wanted.helper == 0 || tracked.helper == wanted.helper);
+            let is_so = tracked.is_changed
+                || (tracked.mark ^ mark) & mark_bits == 0
+                    && (tracked.label ^ label) & label_bits == 0
+                    && (wanted.helper == 0 || tracked.helper == wanted.helper);
             (!is_so).then_some(Change::Write {
                 handle,
                 mark: wanted.mark,
@@ -162,6 +163,8 @@ pub(super) struct Tracked {
     pub(super) expected: Option<Box<Expectation>>,
     /// Whether a `ct(commit)` has asked for it: only the first one's `nat` counts.
     is_committed: bool,
+    /// Whether the packet has changed it already, as its flows have asked for.
+    is_changed: bool,
 }
 
 impl Tracked {
@@ -185,6 +188,7 @@ impl Tracked {
             keep,
             expected: None,
             is_committed: false,
+            is_changed: false,
         }
     }
 
@@ -412,6 +416,7 @@ impl<T> Tracking<'_, '_, T> {
         };
         tracked.note_connection(connections, now);
         tracked.note_master(connections, now);
+        tracked.note_before(self.seen.map_or(&[], |seen| seen.before));
         tracked
     }
 
@@ -495,6 +500,17 @@ impl Tracked {
 }
 
 impl Tracked {
+    /// What it was like before the packet has changed it. What flows say of that is for this packet alone.
+    fn note_before(&mut self, before: &[Before]) {
+        let Some((handle, _)) = self.connection else { return };
+        let Some(before) = before.iter().find(|before| before.index == handle.index) else {
+            return;
+        };
+        (self.mark, self.label) = (before.mark, before.label);
+        self.state = before.state.unwrap_or(self.state);
+        (self.keep, self.is_changed) = (false, true);
+    }
+
     /// What there is to know of the connection that has announced this one.
     fn note_master(&mut self, connections: &conntrack::Connections, now: Time) {
         let Some(expected) = &self.expected else { return };

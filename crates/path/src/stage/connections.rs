@@ -18,7 +18,7 @@ use wire::common::Facts;
 use crate::batch::{Packets, Record};
 use crate::cache::lookup::{Family, V4, V6};
 use crate::cache::{Cache, key};
-use crate::connection::{self, Change, NewSource};
+use crate::connection::{self, Before, Change, NewSource};
 use crate::decide::{Decider, Looked};
 use crate::decision::{Decision, Verdict};
 use crate::extension::{Asked, Copied, Extension, Extensions, Further, MOST_CONNECTIONS};
@@ -218,6 +218,7 @@ impl Confirming<'_, '_> {
         // The connections that have counted the packet, and those that it has made.
         let (mut counted, mut made) = (Counted::new(), ArrayVec::<Handle, TRIES>::new());
         counted.extend(before);
+        let mut changed = ArrayVec::<Before, TRIES>::new();
         let mut was_decided = false;
         for _ in 0..TRIES {
             let decision = batch.records[at].decision;
@@ -243,6 +244,11 @@ impl Confirming<'_, '_> {
                     !(opens && has_ended_hops(&decision, self.extension(&decision), facts))
                         || self.leaves_as_copy(&decision, facts)
                 });
+                let earlier =
+                    change.and_then(|change| seen_before(change, &reference, connections, now));
+                if let Some(Change::Make { instead_of: Some(old), .. }) = change {
+                    counted.retain(|index| *index != old.index);
+                }
                 match self.change(change, (packet, length), connections) {
                     Changed::Nothing => {
                         if !made.is_empty() && self.ends_behind(&decision, facts) {
@@ -269,16 +275,19 @@ impl Confirming<'_, '_> {
                     Changed::MadeAndGoesOn(handle) => {
                         _ = counted.try_push(handle.index);
                         _ = made.try_push(handle);
+                        let earlier = earlier.map(|it| Before { index: handle.index, ..it });
+                        changed.extend(earlier);
                         let found =
                             connections.track_found(handle, Direction::Original, as_received, now);
-                        if let Some(found) = found
+                        if changed.is_empty()
+                            && let Some(found) = found
                             && self.decide_opened(batch, at, as_received, found)
                         {
                             was_decided = true;
                             continue;
                         }
                     }
-                    Changed::Gone(handle) => counted.retain(|index| *index != handle.index),
+                    Changed::Written => changed.extend(earlier),
                     Changed::DecideAgain => {}
                     Changed::Refused(why) => {
                         self.take_back(&made, connections);
@@ -288,7 +297,7 @@ impl Confirming<'_, '_> {
                     }
                 }
             }
-            self.decide_again(batch, at);
+            self.decide_again(batch, at, &changed);
             was_decided = true;
         }
         self.take_back(&made, connections);
@@ -390,11 +399,15 @@ impl Confirming<'_, '_> {
         self.statistics.decided_again.add(1);
     }
 
-    fn decide_again(&mut self, batch: &mut Packets, at: usize) {
-        let list = [at as u8];
-        match batch.records[at].facts.is(Facts::V6) {
-            true => self.decider.decide::<_, V6>(&list, batch, self.extensions),
-            false => self.decider.decide::<_, V4>(&list, batch, self.extensions),
+    /// Decides a packet once more. Of connections that it has changed, flows see what they were before.
+    fn decide_again(&mut self, batch: &mut Packets, at: usize, changed: &[Before]) {
+        let (list, is_v6) = ([at as u8], batch.records[at].facts.is(Facts::V6));
+        let (decider, [place]) = (self.decider, list);
+        match (changed.is_empty(), is_v6) {
+            (true, true) => decider.decide::<_, V6>(&list, batch, self.extensions),
+            (true, false) => decider.decide::<_, V4>(&list, batch, self.extensions),
+            (false, true) => decider.decide_after::<_, V6>(place, changed, batch, self.extensions),
+            (false, false) => decider.decide_after::<_, V4>(place, changed, batch, self.extensions),
         }
         self.statistics.decided_again.add(1);
     }
@@ -411,15 +424,19 @@ impl Confirming<'_, '_> {
             None => Changed::Nothing,
             Some(&Change::Write { handle, mark, label, helper }) => {
                 write(connections, handle, mark, label, helper);
-                Changed::DecideAgain
+                Changed::Written
             }
             Some(Change::Make { new, destination, source, expected, instead_of, has_more }) => {
                 if let Some(handle) = *instead_of {
                     let mut ended = |ended: &[_]| self.decider.connection_ended(ended);
                     connections.remove(handle, now, &mut ended);
-                    return Changed::Gone(handle);
                 }
-                let is_translated = destination.is_some() || source.is_some() || expected.is_some();
+                let goes_on = destination.is_some()
+                    || source.is_some()
+                    || expected.is_some()
+                    || instead_of.is_some()
+                    || new.helper != 0
+                    || *has_more;
                 let packet = (packet, length);
                 let made = match expected {
                     Some(expected) => self.make_expected(new, expected, packet, connections),
@@ -430,9 +447,7 @@ impl Confirming<'_, '_> {
                 };
                 match made {
                     // What it is translated to is known now, and its helper reads this packet too.
-                    Ok(handle) if is_translated || new.helper != 0 || *has_more => {
-                        Changed::MadeAndGoesOn(handle)
-                    }
+                    Ok(handle) if goes_on => Changed::MadeAndGoesOn(handle),
                     Ok(_) => Changed::Made,
                     Err(NotMade::Exists) => Changed::DecideAgain,
                     Err(NotMade::Taken) => Changed::Refused(DropReason::ConnectionTaken),
@@ -493,6 +508,37 @@ impl Confirming<'_, '_> {
             }
         }
         Err(NotMade::Dropped(DropReason::NatExhausted))
+    }
+}
+
+/// What flows have seen of a connection that they ask to change, if they would see something else behind it.
+/// Of one that is made, its place is not known yet.
+fn seen_before(
+    change: &Change,
+    reference: &Reference,
+    connections: &Connections,
+    now: Time,
+) -> Option<Before> {
+    let found = |index: u32| connections.connection(index, now);
+    match change {
+        Change::Write { handle, .. } => {
+            let found = found(handle.index)?;
+            let (mark, label) = (found.mark, found.label);
+            Some(Before { index: handle.index, state: None, mark, label })
+        }
+        Change::Make { new, instead_of, .. } => {
+            // One that was expected has those of its master, until it is written.
+            let master = new.master.and_then(found);
+            let (mark, label) = master.map_or((0, 0), |master| (master.mark, master.label));
+            let state = match (instead_of, reference.named()) {
+                (Some(old), Named::Connection(handle, _, state)) if handle.index == old.index => {
+                    Some(state)
+                }
+                _ => None,
+            };
+            let is_seen = new.mark != mark || new.label != label || state.is_some();
+            is_seen.then_some(Before { index: 0, state, mark, label })
+        }
     }
 }
 
@@ -591,8 +637,8 @@ enum Changed {
     /// This connection is made, and has counted the packet, which is to be decided again as it is
     /// translated, or for its other connections.
     MadeAndGoesOn(Handle),
-    /// This connection is removed, and the packet to be decided again.
-    Gone(Handle),
+    /// A connection's mark, label or helper is written, and the packet to be decided again.
+    Written,
     /// The packet is to be decided again.
     DecideAgain,
     /// The packet is dropped.
