@@ -171,7 +171,7 @@ def test_leaks_survive_a_restart(topology, tmp_path):
 
 
 @both_families
-def test_own_address_and_next_hop_on_the_link(gateway, family):
+def test_own_address_and_next_hop_on_the_link(gateway, topology, family):
     """`src` is what errors come from; `onlink` is a next hop that no prefix of the port holds."""
     gateway, red, _ = gateway
     own = {4: "10.99.0.1", 6: "fd99::1"}[family]
@@ -198,3 +198,11 @@ def test_own_address_and_next_hop_on_the_link(gateway, family):
     flow = flow.format(RIGHT[family][1], to) + " in right.110"
     explained = gateway.run("explain", flow, check=False).stdout
     assert f"via {far} on left.10" in explained, explained
+    # Nobody has said where the next hop is: it is asked for, and packets pass.
+    asker = topology["red-right"]
+    assert " 0% packet loss" in ping(asker, RIGHT[family][1], to)
+    # The same of a host that a route alone says is on the link.
+    gateway.run("route", "del", to, "vrf", "red")
+    gateway.run("neigh", "flush", "dev", "left.10")
+    gateway.run("route", "add", far, "dev", "left.10", "vrf", "red")
+    assert " 0% packet loss" in ping(asker, RIGHT[family][1], far)

@@ -246,8 +246,9 @@ impl Neighbours {
         let all: Vec<_> =
             self.of_port(port).map(|(address, neighbour)| (address, *neighbour)).collect();
         for (address, neighbour) in all {
-            let on_link =
-                tables.port(port).is_some_and(|port| port.reaches(address) && !port.owns(address));
+            let on_link = tables
+                .port(port)
+                .is_some_and(|port| tables.may_be_on_link(port, address) && !port.owns(address));
             let learned = matches!(neighbour.how, How::Learned { .. });
             if learned && !on_link {
                 self.remove(port, address);
@@ -294,6 +295,6 @@ impl Neighbours {
 fn may_be(tables: &Tables, port: PortId, address: IpAddr) -> bool {
     let Some(found) = tables.port(port) else { return false };
     found.spec.link == LinkKind::Ethernet
-        && found.reaches(address)
+        && tables.may_be_on_link(found, address)
         && !tables.is_local(found.spec.vrf, port, address)
 }

@@ -15,6 +15,7 @@ use crate::next_hop::{NextHop, NextHopId, NextHopState};
 use crate::port::Port;
 use crate::route::{MemberSpec, Route, RouteKind, RouteSpec};
 use crate::routing_table::TableRef;
+use crate::vrf::Vrf;
 
 /// If more next hops of multipath routes than this go up or down with a port, the whole VRF is said
 /// to have changed: decisions are held against no more single changes than a few dozen.
@@ -317,6 +318,26 @@ impl Tables {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether packets may be for `address` on the link of a port: as a prefix of the port holds it, as it
+    /// is a next hop there (perhaps `onlink`), or as a route says that it is on the link.
+    pub fn may_be_on_link(&self, port: &Port, address: IpAddr) -> bool {
+        let is_next_hop = || port.neighbours.get(address).is_some_and(|known| known.routes > 0);
+        if port.reaches(address) || is_next_hop() {
+            return true;
+        }
+        let own = self.vrf(port.spec.vrf).map(Vrf::routing_table);
+        let loose = self.loose_tables().map(|(_, table)| table);
+        let leaking = self.leaking_vrfs().filter_map(|vrf| self.vrf(vrf)).map(Vrf::routing_table);
+        let mut tables = own.into_iter().chain(loose).chain(leaking);
+        tables.any(|table| match table.route(address).map(|route| route.kind) {
+            Some(RouteKind::Connected { port: by }) => by == port.id,
+            Some(RouteKind::Multipath { group }) => self.group(group).is_some_and(|group| {
+                group.members().iter().any(|member| member.next_hop == port.next_hop)
+            }),
+            _ => false,
+        })
     }
 
     /// The port that a route to `prefix` is to lead to.

@@ -70,6 +70,33 @@ fn what_cannot_be_a_neighbour_is_not_learned() {
     assert_eq!(control.publisher.current().generation(), before);
 }
 
+/// No prefix of the port holds them.
+#[test]
+fn stations_that_routes_lead_to_are_learned() {
+    for (routes, address) in [
+        (&["route add 10.9.0.0/16 via 172.16.0.9 dev lan onlink"][..], "172.16.0.9"),
+        (&["route add 172.16.0.9 dev lan"], "172.16.0.9"),
+        (&["route add 172.16.0.0/16 dev lan table 100"], "172.16.0.9"),
+        (&["route add 172.16.0.0/16 nexthop dev lan nexthop dev wan"], "172.16.0.9"),
+        (&["vrf add red", "route add 172.16.0.0/16 dev lan vrf red"], "172.16.0.9"),
+        (&["route add 2001:db8:9::/48 via 2001:db8:77::9 dev lan onlink"], "2001:db8:77::9"),
+    ] {
+        let mut control = running(BASE);
+        hear(&mut control, address, MAC, true, NOW);
+        assert_eq!(known(&control, address), None, "{routes:?}");
+        for route in routes {
+            run(&mut control, route).unwrap_or_else(|why| panic!("{route}: {why}"));
+        }
+        hear(&mut control, address, MAC, true, NOW);
+        assert_eq!(known(&control, address), Some(MAC), "{routes:?}");
+        // Another address of the port is nothing to it.
+        run(&mut control, "addr add 192.168.99.1/24 dev lan").unwrap();
+        run(&mut control, "addr del 192.168.99.1/24 dev lan").unwrap();
+        assert_eq!(known(&control, address), Some(MAC), "{routes:?}");
+        consistent(&control);
+    }
+}
+
 #[test]
 fn nothing_heard_changes_a_permanent_one() {
     let mut control = running(BASE);
