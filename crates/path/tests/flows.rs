@@ -484,6 +484,31 @@ fn frames_for_other_stations_go_where_flows_send_them() {
     gateway.assert_nothing_lost();
 }
 
+/// A frame with a priority and no VLAN (IEEE 802.1Q) leaves without the tag, and not damaged.
+#[test]
+fn priority_tagged_frames_go_where_flows_send_them() {
+    let mut gateway = gateway(seven_flows_with_arp());
+    let out = frame(OTHER_MAC, HOST_MAC, &udp(HERE, THERE, (5000, 53), 10));
+    let ask = arp_request("192.168.13.5", "192.168.13.77");
+    let with = |frame: &[u8], tags: &[u8]| [&frame[..12], tags, &frame[12..]].concat();
+    let (c_tag, s_tag) = ([0x81, 0, 0xa0, 0], [0x88, 0xa8, 0x60, 0]);
+    let twice = [s_tag, c_tag].concat();
+    for tags in [&c_tag[..], &s_tag, &twice] {
+        for frame in [&out, &ask] {
+            // Alone, and as the second of its flow.
+            for count in [1, 5, 40] {
+                (0..count).for_each(|_| assert!(gateway.lan.push(&with(frame, tags))));
+                gateway.poll();
+                for _ in 0..count {
+                    assert_eq!(gateway.wan.pop().as_deref(), Some(&frame[..]), "{tags:?}");
+                }
+            }
+        }
+    }
+    assert_eq!(gateway.drops(), []);
+    gateway.assert_nothing_lost();
+}
+
 /// A router forwards no frame that is for somebody else, whatever flows make of those for it.
 #[test]
 fn frames_for_other_stations_are_not_routed() {

@@ -391,7 +391,7 @@ impl<'n> Parser<'_, 'n> {
             return self.drop(packet, DropReason::LinkNotForUs);
         }
         let (mut length, mut ether_type) = (ethernet::HEADER_LENGTH, header.ether_type);
-        let mut tags = 0;
+        let (by, mut tags) = (port.id, 0);
         while let Some(protocol) = ether_type.vlan_protocol() {
             let Some(tag) = ethernet::Tag::parse(packet.bytes(), length) else {
                 return self.drop(packet, DropReason::LinkTruncated);
@@ -414,6 +414,9 @@ impl<'n> Parser<'_, 'n> {
             }
         }
         packet.strip(length);
+        if tags > 0 && port.id == by {
+            tagged::untag(&mut packet, length);
+        }
         let version = packet.bytes().first().map(|octet| octet >> 4);
         match (ether_type, version) {
             (EtherType::IPV4, Some(4)) | (EtherType::IPV6, Some(6)) => {}

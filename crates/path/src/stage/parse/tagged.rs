@@ -6,7 +6,7 @@ use tables::{Cell, Port};
 use wire::common::{self, Tag};
 use wire::{Origin, PortId, VrfId};
 
-use super::{Parser, Source, TAGGED, TWICE_TAGGED, fill_and_read, fill_any};
+use super::{ETHERNET, Parser, Source, TAGGED, TWICE_TAGGED, fill_and_read, fill_any};
 use crate::batch::{Arrival, Record};
 use crate::cache::key::{self, Prefix};
 
@@ -107,6 +107,9 @@ impl<'a, 'n> Tagged<'a, 'n> {
             if !self.fill::<LINK>(packet, record, key, &source) {
                 break;
             }
+            if entered.port == port {
+                untag(packet, LINK);
+            }
             packet.set_port(entered.port);
             done += 1;
             frames += 1;
@@ -136,6 +139,9 @@ impl<'a, 'n> Tagged<'a, 'n> {
                 self.lead(entered, &mut source);
                 if !self.fill::<LINK>(packet, record, key, &source) {
                     return done;
+                }
+                if entered.port == self.port.id {
+                    untag(packet, LINK);
                 }
                 packet.set_port(entered.port);
                 entered.count(1, length as u64);
@@ -195,6 +201,18 @@ impl<'a, 'n> Tagged<'a, 'n> {
         }
     }
 }
+
+/// Puts in front of a packet, which has a link header of `link` bytes there, an Ethernet header without its
+/// priority tags, as flows may send the frame on (IEEE 802.1Q: such a frame is of no VLAN).
+pub(super) fn untag(packet: &mut Packet, link: usize) {
+    if let Some(frame) = packet.grow_front(link) {
+        frame.copy_within(..STATIONS, link - ETHERNET);
+        packet.strip(link);
+    }
+}
+
+/// The two addresses that a frame begins with.
+const STATIONS: usize = 12;
 
 /// Whether frames are of many VLANs: nearly all that are begin and end with two of them.
 #[inline(always)]
