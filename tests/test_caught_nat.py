@@ -7,7 +7,7 @@ from scapy.layers.inet import ICMP, IP, TCP, UDP, fragment
 from scapy.layers.inet6 import ICMPv6DestUnreach, IPv6
 from scapy.layers.sctp import SCTP, SCTPChunkInit, SCTPChunkInitAck
 
-from harness.wires import HEAD, Talk, Wires, demand_checksums
+from harness.wires import HEAD, MARKER, Talk, Wires, demand_checksums
 
 pytestmark = pytest.mark.namespaces
 
@@ -289,3 +289,39 @@ def test_a_changed_translation_is_for_new_connections(wires):
     assert opened(wires, sport=5001).src == "10.2.0.101"
     wires.gateway.run("conntrack", "-F")
     assert opened(wires).src == "10.2.0.101"
+
+
+FORWARDED = """
+[firewall]
+[[firewall.zone]]
+name = "inside"
+ports = ["left"]
+[[firewall.zone]]
+name = "outside"
+ports = ["right"]
+[[firewall.forward]]
+from = ["outside"]
+service = "udp/8022"
+to = "10.1.0.3"
+to-port = 22
+"""
+
+
+def test_one_client_reaches_a_forwarded_port_by_two_addresses_from_one_port(topology, tmp_path):
+    """Both look the same to the server, unless one gets another source port."""
+    marked = f"table=0, priority=65000,udp,tp_dst={MARKER} actions=NORMAL\n"
+    with Wires(topology, tmp_path, marked, FORWARDED) as wires:
+        outer, ports = ("10.2.0.1", PUBLIC), []
+        for to in outer:
+            asked = IP(src=RIGHT, dst=to) / UDP(sport=5555, dport=8022) / b"ask"
+            came = one(wires.send("right", asked).left)
+            assert (came[IP].src, came[IP].dst, came[UDP].dport) == (RIGHT, "10.1.0.3", 22)
+            ports.append(came[UDP].sport)
+        assert ports[0] == 5555 and ports[1] != 5555, ports
+        for to, port in zip(outer, ports):
+            answer = IP(src="10.1.0.3", dst=RIGHT) / UDP(sport=22, dport=port) / b"answer"
+            back = one(wires.send("left", answer).right)
+            assert (back[IP].src, back[UDP].sport, back[UDP].dport) == (to, 8022, 5555)
+        # They stay with rules that leave them alone.
+        wires.gateway.run("firewall", "replace", "-", stdin=FORWARDED + 'log = "forwarded"\n')
+        assert len(wires.connections("-p", "udp", "--orig-port-dst", "8022")) == 2

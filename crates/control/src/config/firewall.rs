@@ -13,7 +13,7 @@ use types::{IpPrefix, IpRange};
 use super::cross::Read;
 use super::diagnostic::Errors;
 use super::reader::{Table, parsed_element};
-use crate::firewall::shadow::shadowed;
+use crate::firewall::shadow::{Shadowed, shadowed};
 use crate::firewall::{Firewall, Place, SitePort, Wrong};
 
 /// How many pieces of rules may be compared to find those that never match: about a second.
@@ -159,38 +159,26 @@ impl SaidFirewall<'_> {
         errors.add(table.place(wrong.key), wrong.message, wrong.hint);
     }
 
-    /// Notes the rules that never match.
+    /// Notes the rules, forwards and translations that never match.
     pub(super) fn note_shadowed(&self, errors: &mut Errors<'_>) {
         let Ok(firewall) = Firewall::new(&self.spec) else { return };
         let (mut work, mut unchecked, mut notes) = (WORK, 0, Vec::new());
-        let line = |policy, rule, errors: &Errors<'_>| {
-            let table = self.places.get(&Place::Rule(policy, rule));
-            table.map_or(0, |table| errors.line(table.at))
+        let mut note = |what: &str, found: Shadowed, place: &dyn Fn(usize) -> Place| {
+            unchecked += found.unchecked;
+            for (at, by) in found.rules {
+                let table = self.places.get(&place(at));
+                notes.extend(table.zip(self.shadowed_text(what, &by, place, errors)));
+            }
         };
         for policy in 0..self.spec.policies.len() {
             let found = shadowed(firewall.rules(policy), &mut work);
-            unchecked += found.unchecked;
-            for (rule, by) in found.rules {
-                let Some(table) = self.places.get(&Place::Rule(policy, rule)) else { continue };
-                let lines: Vec<_> =
-                    by.iter().map(|by| line(policy, *by, errors).to_string()).collect();
-                let earlier = match lines.split_last() {
-                    Some((last, [])) => {
-                        format!("the one on line {last} comes first and matches")
-                    }
-                    Some((last, rest)) => format!(
-                        "those on lines {} and {last} come first and together match",
-                        rest.join(", ")
-                    ),
-                    None => continue,
-                };
-                let text = format!("this rule never matches a packet: {earlier} all that it does");
-                notes.push((table.at, text));
-            }
+            note("rule", found, &|rule| Place::Rule(policy, rule));
         }
+        note("forward", firewall.shadowed_forwards(&mut work), &Place::Forward);
+        note("snat", firewall.shadowed_snats(&mut work), &Place::Snat);
         let more = notes.len().saturating_sub(MOST_NOTES);
         notes.truncate(MOST_NOTES);
-        notes.into_iter().for_each(|(at, text)| errors.note(at, text));
+        notes.into_iter().for_each(|(table, text)| errors.note(table.at, text));
         if more > 0 {
             let text = format!("{more} more rules of the firewall never match a packet");
             errors.note(self.whole.at, text);
@@ -202,6 +190,29 @@ impl SaidFirewall<'_> {
             );
             errors.note(self.whole.at, text);
         }
+    }
+
+    /// Why what is shadowed by these never matches.
+    fn shadowed_text(
+        &self,
+        what: &str,
+        by: &[usize],
+        place: &dyn Fn(usize) -> Place,
+        errors: &Errors<'_>,
+    ) -> Option<String> {
+        let line = |by: &usize| {
+            let table = self.places.get(&place(*by));
+            table.map_or(0, |table| errors.line(table.at)).to_string()
+        };
+        let lines: Vec<_> = by.iter().map(line).collect();
+        let earlier = match lines.split_last()? {
+            (last, []) => format!("the one on line {last} comes first and matches"),
+            (last, rest) => format!(
+                "those on lines {} and {last} come first and together match",
+                rest.join(", ")
+            ),
+        };
+        Some(format!("this {what} never matches a packet: {earlier} all that it does"))
     }
 }
 

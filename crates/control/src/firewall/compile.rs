@@ -444,10 +444,12 @@ impl Writer<'_> {
         let firewall = self.firewall;
         let limit = firewall.limit();
         let other = Cookie::Other;
-        // What was forwarded has its connection already, but by which port it leaves is known here.
-        for (priority, forwarded) in [(0, ""), (1, ",reg3=0x1")] {
+        // What was forwarded has its connection already, but by which port it leaves is known here. Its
+        // source keeps its address, and gets another port if its packets would look like those of another
+        // connection to the same server, which was forwarded from another address.
+        for (priority, forwarded, nat) in [(0, "", ""), (1, ",reg3=0x1", "nat(src,twice),")] {
             for family in ["ip", "ipv6"] {
-                let commit = format!("ct(commit,{limit}{COMMIT}),NORMAL");
+                let commit = format!("ct(commit,{nat}{limit}{COMMIT}),NORMAL");
                 let matches = format!("{family}{forwarded}");
                 self.add((vrf, NAT), priority, other, &matches, &commit)?;
             }

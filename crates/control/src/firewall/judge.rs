@@ -46,8 +46,8 @@ impl Seen {
             port: original.destination,
             forwarded: connection.is_dnat.then_some((server, reply.source)),
             // Of ICMP, both tuples have the type there.
-            translated: connection
-                .is_snat
+            // A port alone changes where that of another connection is in the way.
+            translated: (connection.is_snat && client != source)
                 .then_some((client, if is_icmp { 0 } else { reply.destination })),
         })
     }

@@ -1,15 +1,26 @@
-//! Rules that can never match, as earlier ones, perhaps several together, match all that they do.
+//! Rules, forwards and translations that can never match, as earlier ones, perhaps several together, match
+//! all that they do.
 
 use std::net::IpAddr;
 
 use types::IpRange;
 
 use super::services::{Service, Type};
-use super::{Part, Rule, matches};
+use super::{Firewall, Part, Rule, matches, parts};
 
 /// Protocol, port or type, source, destination: a range of each, both ends inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Box4([(u128, u128); 4]);
+
+/// Packets that only what is about the same can match: of one family, and of these zones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    v6: bool,
+    from: u16,
+    to: u16,
+    /// Whether they are for the addresses that ports of the zones have, whichever these are.
+    to_ports: bool,
+}
 
 /// The most pieces that a rule may fall into before it is given up.
 const MAX_PIECES: usize = 4_096;
@@ -25,11 +36,64 @@ pub(crate) struct Shadowed {
 
 /// Finds the rules of a policy that never match. `work` is how many pieces may be compared.
 pub(crate) fn shadowed(rules: &[Rule], work: &mut usize) -> Shadowed {
-    let boxes: Vec<Vec<(bool, Box4)>> =
-        rules.iter().map(|rule| matches(rule).map(|part| (part.v6, part.of())).collect()).collect();
+    let kind = |v6| Kind { v6, from: 0, to: 0, to_ports: false };
+    let pieces = |rule| matches(rule).map(|part: Part| (kind(part.v6), part.of())).collect();
+    find(&rules.iter().map(pieces).collect::<Vec<_>>(), work)
+}
+
+impl Firewall {
+    /// Finds the forwards that never match.
+    pub(crate) fn shadowed_forwards(&self, work: &mut usize) -> Shadowed {
+        let forwards = self.spec.forwards.iter().zip(&self.forwards).zip(&self.forward_zones);
+        let all: Vec<Vec<_>> = forwards
+            .map(|((spec, services), (outside, hairpin))| {
+                let destinations: Vec<_> =
+                    spec.addresses.iter().filter_map(|to| IpRange::new(*to, *to).ok()).collect();
+                let to_ports = destinations.is_empty();
+                let zones = outside.iter().chain(hairpin);
+                let pieces = zones.flat_map(|zone| {
+                    // As table 241 has it.
+                    let sources: &[_] = if outside.contains(zone) { &spec.sources } else { &[] };
+                    let all: Vec<_> = parts(services, sources, &destinations)
+                        .filter(|part| part.v6 == spec.to.is_ipv6())
+                        .map(|part| {
+                            let kind = Kind { v6: part.v6, from: *zone, to: 0, to_ports };
+                            (kind, part.of())
+                        })
+                        .collect();
+                    all
+                });
+                pieces.collect()
+            })
+            .collect();
+        find(&all, work)
+    }
+
+    /// Finds the translations of sources that never match.
+    pub(crate) fn shadowed_snats(&self, work: &mut usize) -> Shadowed {
+        let all: Vec<Vec<_>> = (self.spec.snats.iter().zip(&self.snats))
+            .map(|(spec, zones)| {
+                let pairs =
+                    zones.from.iter().flat_map(|from| zones.to.iter().map(move |to| (*from, *to)));
+                let pieces = pairs.flat_map(|(from, to)| {
+                    let all: Vec<_> = parts(&[], &spec.sources, &spec.destinations)
+                        .filter(|part| spec.addresses.is_none_or(|it| it.is_v6() == part.v6))
+                        .map(|part| (Kind { v6: part.v6, from, to, to_ports: false }, part.of()))
+                        .collect();
+                    all
+                });
+                pieces.collect()
+            })
+            .collect();
+        find(&all, work)
+    }
+}
+
+/// Finds what never matches, of pieces of packets that each is for.
+fn find(all: &[Vec<(Kind, Box4)>], work: &mut usize) -> Shadowed {
     let mut found = Shadowed::default();
-    for (number, own) in boxes.iter().enumerate() {
-        match covered(own, &boxes[..number], work) {
+    for (number, own) in all.iter().enumerate() {
+        match covered(own, &all[..number], work) {
             Some(by) if !by.is_empty() => found.rules.push((number, by)),
             Some(_) => {}
             None => found.unchecked += 1,
@@ -41,24 +105,24 @@ pub(crate) fn shadowed(rules: &[Rule], work: &mut usize) -> Shadowed {
 /// The earlier rules that together match all that a rule does; none if something is left of it,
 /// `None` if that is too much work.
 fn covered(
-    own: &[(bool, Box4)],
-    earlier: &[Vec<(bool, Box4)>],
+    own: &[(Kind, Box4)],
+    earlier: &[Vec<(Kind, Box4)>],
     work: &mut usize,
 ) -> Option<Vec<usize>> {
     let mut left = own.to_vec();
     let mut by = Vec::new();
     for (number, cuts) in earlier.iter().enumerate() {
         let mut has_cut = false;
-        for (v6, cut) in cuts {
+        for (kind, cut) in cuts {
             let mut rest = Vec::with_capacity(left.len());
             *work = work.checked_sub(left.len())?;
-            for (family, piece) in left {
-                match family == *v6 && piece.meets(cut) {
+            for (of, piece) in left {
+                match of == *kind && piece.meets(cut) {
                     true => {
                         has_cut = true;
-                        piece.without(cut, |piece| rest.push((family, piece)));
+                        piece.without(cut, |piece| rest.push((of, piece)));
                     }
-                    false => rest.push((family, piece)),
+                    false => rest.push((of, piece)),
                 }
             }
             if rest.len() > MAX_PIECES {

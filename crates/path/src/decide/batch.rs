@@ -101,10 +101,10 @@ impl<'t> Decider<'t> {
                     self.decide_together::<false, KEY, F>(vrf, run, batch, extensions);
                 }
                 (None, true) => {
-                    self.decide_alone::<true, KEY, F>(run, Said::NOTHING, batch, extensions)
+                    self.decide_alone::<true, KEY, F>(run, Said::NOTHING, batch, extensions);
                 }
                 (None, false) => {
-                    self.decide_alone::<false, KEY, F>(run, Said::NOTHING, batch, extensions)
+                    self.decide_alone::<false, KEY, F>(run, Said::NOTHING, batch, extensions);
                 }
             }
         }

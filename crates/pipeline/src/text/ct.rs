@@ -263,7 +263,9 @@ fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
         }
         (None, None) => {}
     }
-    if let (Some(NatNew { addresses: None, .. }), Some(key)) = (&new, last) {
+    // The port of a source that keeps its address is no choice, and may be left to a second `nat`.
+    let chosen = last.filter(|_| choice.is_some() || persistent);
+    if let (Some(NatNew { addresses: None, .. }), Some(key)) = (&new, chosen) {
         return Err(wrong(key, format!("`{key}` needs an address")).right("src=ADDRESS"));
     }
     Ok(NatSpec { new: new.map(Arc::new), twice })

@@ -78,3 +78,80 @@ fn too_much_work_is_given_up() {
         "of 2000 policies overlap too much to find out whether they ever match a packet"
     );
 }
+
+#[test]
+fn forwards_and_translations_that_never_match_are_noted() {
+    let text = r#"[firewall]
+[[firewall.zone]]
+name = "lan"
+ports = ["lan"]
+[[firewall.zone]]
+name = "wan"
+ports = ["wan"]
+[[firewall.zone]]
+name = "dmz"
+ports = ["dmz"]
+[[firewall.snat]]
+from = ["lan"]
+to = ["wan"]
+sources = ["10.1.0.0/24"]
+addresses = "10.2.0.60"
+[[firewall.snat]]
+from = ["lan"]
+to = ["wan"]
+sources = ["10.1.0.128/25"]
+[[firewall.snat]]
+from = ["dmz", "lan"]
+to = ["wan"]
+sources = ["10.1.0.128/25"]
+[[firewall.snat]]
+from = ["lan"]
+to = ["wan"]
+sources = ["2001:db8::/64"]
+[[firewall.forward]]
+from = ["wan"]
+service = "tcp/80-90"
+to = "10.1.0.3"
+[[firewall.forward]]
+from = ["wan"]
+service = "tcp/85"
+to = "10.1.0.4"
+[[firewall.forward]]
+from = ["wan"]
+service = "tcp/85"
+addresses = ["192.0.2.7"]
+to = "10.1.0.5"
+[[firewall.forward]]
+from = ["wan"]
+service = "tcp/85-86"
+addresses = ["192.0.2.7", "192.0.2.8"]
+to = "10.1.0.6"
+[[firewall.forward]]
+from = ["wan"]
+service = "tcp/86"
+sources = ["198.51.100.0/24"]
+addresses = ["192.0.2.8"]
+to = "10.1.0.6"
+"#;
+    let (_, notes) = load_firewall("fw.toml", text).unwrap();
+    let notes: Vec<_> = notes.into_iter().map(|note| (note.line, note.message)).collect();
+    let message = |what, line| {
+        format!(
+            "this {what} never matches a packet: the one on line {line} comes first and matches all \
+             that it does"
+        )
+    };
+    let line = |text_of: &str, number: usize| {
+        let mut lines = (1..).zip(text.lines()).filter(|(_, line)| *line == text_of);
+        lines.nth(number).unwrap().0
+    };
+    let [snat, forward] = ["[[firewall.snat]]", "[[firewall.forward]]"];
+    assert_eq!(
+        notes,
+        [
+            (line(snat, 1), message("snat", line(snat, 0))),
+            (line(forward, 1), message("forward", line(forward, 0))),
+            (line(forward, 4), message("forward", line(forward, 3))),
+        ]
+    );
+}

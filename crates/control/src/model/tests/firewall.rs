@@ -392,7 +392,7 @@ fn through_flows(control: &Control, packet: &Packet) -> Through {
 fn opened(packet: &Packet, through: &Through) -> Seen {
     let label = through.label;
     assert_eq!(label >> 32, 1, "the firewall says that it made it");
-    let nat = |end| through.nat.iter().rfind(|new| new.end == end);
+    let nat = |end| through.nat.iter().rfind(|new| new.end == end && new.addresses.is_some());
     let forwarded = nat(NatEnd::Destination).map(|new| {
         let port = new.ports.map_or(packet.port, |(first, _)| first);
         (new.addresses.unwrap().first(), port)
