@@ -15,6 +15,8 @@ pub(crate) struct TunnelEnds {
     parts: [Arc<BTreeMap<(VrfId, IpAddr), End>>; PARTS],
     /// How many ends each port holds or leads to. None is zero.
     by_port: BTreeMap<PortId, usize>,
+    /// How many ends are in each VRF. None is zero.
+    by_vrf: BTreeMap<VrfId, usize>,
 }
 
 /// In how many parts the ends stand.
@@ -30,7 +32,8 @@ struct End {
 
 impl Default for TunnelEnds {
     fn default() -> Self {
-        Self { parts: core::array::from_fn(|_| Arc::default()), by_port: BTreeMap::new() }
+        let parts = core::array::from_fn(|_| Arc::default());
+        Self { parts, by_port: BTreeMap::new(), by_vrf: BTreeMap::new() }
     }
 }
 
@@ -52,7 +55,11 @@ impl TunnelEnds {
     pub(crate) fn hold(&mut self, vrf: VrfId, address: IpAddr) -> bool {
         let end = self.part_mut(address).entry((vrf, address)).or_default();
         end.users += 1;
-        end.users == 1
+        let is_first = end.users == 1;
+        if is_first {
+            *self.by_vrf.entry(vrf).or_default() += 1;
+        }
+        is_first
     }
 
     /// Counts one user of an end less. Returns the ports of the end if it was the last.
@@ -65,7 +72,13 @@ impl TunnelEnds {
         }
         let ports = self.place(vrf, address, &[]);
         self.part_mut(address).remove(&(vrf, address));
+        take_one(&mut self.by_vrf, &vrf);
         ports
+    }
+
+    /// The VRFs in which tunnels end: few, where the tunnels of many tenants are in one.
+    pub(crate) fn vrfs(&self) -> impl Iterator<Item = VrfId> {
+        self.by_vrf.keys().copied()
     }
 
     /// The ends in a VRF, or those in a prefix of it, with their ports.
@@ -74,6 +87,7 @@ impl TunnelEnds {
         vrf: VrfId,
         prefix: Option<IpPrefix>,
     ) -> impl Iterator<Item = (IpAddr, &[PortId])> {
+        let has_some = self.by_vrf.contains_key(&vrf);
         let all: RangeInclusive<IpAddr> = match prefix.map(|prefix| prefix.range()) {
             Some(range) => range.first()..=range.last(),
             None => IpAddr::from([0; 4])..=IpAddr::from([0xff; 16]),
@@ -81,6 +95,7 @@ impl TunnelEnds {
         let range = (vrf, *all.start())..=(vrf, *all.end());
         let one = (all.start() == all.end()).then(|| part(*all.start()));
         let parts = match one {
+            _ if !has_some => &[],
             Some(part) => &self.parts[part..=part],
             None => &self.parts[..],
         };
@@ -97,14 +112,7 @@ impl TunnelEnds {
         for port in ports {
             *self.by_port.entry(*port).or_default() += 1;
         }
-        for port in &before {
-            if let Some(count) = self.by_port.get_mut(port) {
-                *count -= 1;
-                if *count == 0 {
-                    self.by_port.remove(port);
-                }
-            }
-        }
+        before.iter().for_each(|port| take_one(&mut self.by_port, port));
         before
     }
 
@@ -119,5 +127,15 @@ impl TunnelEnds {
             let mut ends = self.parts.iter().flat_map(|part| part.iter());
             ends.find(|(_, end)| end.ports.contains(&port)).map(|((_, address), _)| *address)
         })?
+    }
+}
+
+/// Counts one less.
+fn take_one<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
     }
 }

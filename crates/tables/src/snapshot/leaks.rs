@@ -12,7 +12,7 @@ use crate::limit::MAX_LEAKS;
 use crate::log::Change;
 use crate::next_hop::NextHopId;
 use crate::route::{Route, RouteKind};
-use crate::routing_table::{RoutingTable, TableRef};
+use crate::routing_table::TableRef;
 use crate::vrf::Vrf;
 
 impl Tables {
@@ -100,14 +100,17 @@ impl Tables {
         for prefix in own {
             self.remove_route(id, prefix)?;
         }
-        let loose = self.loose_tables().map(|(number, _)| TableRef::Number(number));
-        let leaking = self.leaking_vrfs().map(TableRef::Vrf);
-        for table in loose.chain(leaking).collect::<Vec<_>>() {
-            let routes = self.routing_table(table).into_iter().flat_map(RoutingTable::routes);
-            let into = routes.filter(|route| route.kind == RouteKind::Vrf { vrf: id });
-            for prefix in into.map(|route| route.prefix).collect::<Vec<_>>() {
-                self.remove_route(table, prefix)?;
-            }
+        let is_into = |route: &&Route| route.kind == RouteKind::Vrf { vrf: id };
+        let of_loose = self.loose_tables().flat_map(|(number, table)| {
+            let into = table.routes().filter(is_into);
+            into.map(move |route| (TableRef::Number(number), route.prefix))
+        });
+        let of_vrfs = self.leaking_vrfs().filter_map(|vrf| self.vrf(vrf)).flat_map(|vrf| {
+            let leaks = vrf.routes.leaks().filter_map(|prefix| vrf.routes.route_of(prefix));
+            leaks.filter(is_into).map(|route| (TableRef::Vrf(vrf.id), route.prefix))
+        });
+        for (table, prefix) in of_loose.chain(of_vrfs).collect::<Vec<_>>() {
+            self.remove_route(table, prefix)?;
         }
         Ok(())
     }

@@ -110,7 +110,9 @@ impl Tables {
         into: VrfId,
         prefix: Option<IpPrefix>,
     ) -> Result<(), TableError> {
-        let others: Vec<_> = self.leaking_vrfs().filter(|vrf| *vrf != into).collect();
+        let leaks = |vrf: &VrfId| self.vrf(*vrf).is_some_and(|vrf| vrf.routes.has_leaks());
+        let others: Vec<_> =
+            self.tunnel_ends.vrfs().filter(|vrf| *vrf != into).filter(leaks).collect();
         others.into_iter().try_for_each(|vrf| self.place_tunnels(vrf, prefix))
     }
 
