@@ -282,7 +282,7 @@ impl ControlThread {
             self.attach(&settings, id, queues);
         }
         configured.iter().for_each(|settings| self.interfaces.set(settings));
-        self.look_at_interfaces(self.interfaces.closed());
+        self.look_at_interfaces(self.interfaces.due());
         if let Err(error) = ports::release_others(&configured, &mut self.handler.daemon.claims) {
             tracing::warn!("interfaces that are not used any more stay claimed: {error:#}");
         }
@@ -702,7 +702,7 @@ impl ControlThread {
         if let Some(watchdog) = &mut self.watchdog {
             watchdog.tick(now, self.handler.rounds());
         }
-        self.look_at_interfaces(self.interfaces.closed());
+        self.look_at_interfaces(self.interfaces.due());
         if let Some(keeper) = &mut self.keeper {
             keeper.tick(&mut self.handler.control, now);
         }

@@ -1,16 +1,17 @@
 //! The system's interfaces that ports are on, followed by netlink.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
 
+use ::io::links::{Link, LinkChanges, Links};
+use ::io::promiscuous::Promiscuous;
+use ::io::rtnetlink::Rtnetlink;
 use anyhow::Context;
 use api::{DeviceStatistics, InterfaceState};
 use control::{PortKind, PortSettings, SeenInterface};
-use io::links::{Link, LinkChanges, Links};
-use io::promiscuous::Promiscuous;
-use io::rtnetlink::Rtnetlink;
 use packet::Time;
 use tables::SystemAddresses;
 use wire::{Mac, PortId};
@@ -23,9 +24,12 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The shortest time between two looks at the interfaces, however often they change.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// Asks the system for an interface by its name.
+type Named = Box<dyn FnMut(&str) -> io::Result<Option<Link>> + Send>;
+
 /// The interfaces of all ports that are on one.
 pub(crate) struct Interfaces {
-    links: Links,
+    named: Named,
     rtnetlink: Rtnetlink,
     followed: BTreeMap<PortId, Followed>,
 }
@@ -38,6 +42,8 @@ struct Followed {
     mtu: u16,
     /// Whether the port is open.
     is_open: bool,
+    /// Whether the last look failed, so that nothing is known of what has happened since the one before.
+    is_unread: bool,
     /// As it was at the last look, if there was one.
     link: Option<Link>,
     /// When a port that is not open may be opened again.
@@ -65,9 +71,10 @@ impl Interfaces {
     /// # Errors
     /// If the system gives no netlink socket.
     pub(crate) fn new() -> anyhow::Result<Self> {
-        let links = Links::open().context("opening a netlink socket")?;
+        let mut links = Links::open().context("opening a netlink socket")?;
         let rtnetlink = Rtnetlink::open().context("opening a netlink socket")?;
-        Ok(Self { links, rtnetlink, followed: BTreeMap::new() })
+        let named: Named = Box::new(move |interface| links.named(interface));
+        Ok(Self { named, rtnetlink, followed: BTreeMap::new() })
     }
 
     /// The addresses of the system's own stack.
@@ -99,6 +106,7 @@ impl Interfaces {
             mac,
             mtu,
             is_open: true,
+            is_unread: false,
             link,
             retry: Time::default(),
             promiscuous: None,
@@ -153,9 +161,11 @@ impl Interfaces {
         self.followed.keys().copied().collect()
     }
 
-    /// The ports that are not open.
-    pub(crate) fn closed(&self) -> Vec<PortId> {
-        self.followed.iter().filter(|(_, followed)| !followed.is_open).map(|(id, _)| *id).collect()
+    /// The ports to look at though nothing was said of their interfaces: those that are not open, and those
+    /// whose interfaces could not be read.
+    pub(crate) fn due(&self) -> Vec<PortId> {
+        let is_due = |followed: &Followed| !followed.is_open || followed.is_unread;
+        self.followed.iter().filter(|(_, it)| is_due(it)).map(|(id, _)| *id).collect()
     }
 
     /// What a port is opened with.
@@ -184,8 +194,20 @@ impl Interfaces {
     pub(crate) fn look(&mut self, id: PortId, now: Time) -> Look {
         let interface = |followed: &Followed| followed.settings.kind.interface().map(str::to_owned);
         let Some(interface) = self.followed.get(&id).and_then(interface) else { return Look::Same };
-        let link = self.look_at(&interface);
+        let link = (self.named)(&interface);
         let Some(followed) = self.followed.get_mut(&id) else { return Look::Same };
+        let link = match link {
+            Ok(link) => link,
+            // It is as it was, for all that is known, and is looked at again soon.
+            Err(error) => {
+                if !followed.is_unread {
+                    tracing::error!(interface, "the interface's state cannot be read: {error}");
+                }
+                followed.is_unread = true;
+                return Look::Same;
+            }
+        };
+        followed.is_unread = false;
         let before = std::mem::replace(&mut followed.link, link);
         let mtu = link.and_then(|link| u16::try_from(link.mtu).ok());
         followed.mtu = mtu.unwrap_or(followed.mtu).min(packet::MAX_MTU);
@@ -234,7 +256,7 @@ impl Interfaces {
     }
 
     fn look_at(&mut self, interface: &str) -> Option<Link> {
-        self.links.named(interface).unwrap_or_else(|error| {
+        (self.named)(interface).unwrap_or_else(|error| {
             tracing::error!(interface, "the interface's state cannot be read: {error}");
             None
         })
@@ -276,10 +298,17 @@ impl Followed {
 pub(crate) fn watch(control: SyncSender<Message>) -> anyhow::Result<()> {
     let mut changes = LinkChanges::open().context("listening to netlink")?;
     let watch = move || {
+        let mut is_told = false;
         loop {
             if let Err(error) = changes.wait() {
-                tracing::error!("interfaces are not followed any more: {error}");
-                return;
+                if !is_told {
+                    tracing::error!(
+                        "the system says no more when interfaces change, so that all are looked at \
+                        each second: {error}"
+                    );
+                }
+                is_told = true;
+                thread::sleep(RETRY);
             }
             if control.send(Message::Interfaces).is_err() {
                 return;
@@ -289,4 +318,60 @@ pub(crate) fn watch(control: SyncSender<Message>) -> anyhow::Result<()> {
     };
     thread::Builder::new().name("netlink".to_owned()).spawn(watch)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use ::io::links::LinkCounters;
+
+    use super::*;
+
+    fn settings() -> PortSettings {
+        let text = "[[port]]\nname = \"wan\"\nkind = \"af-packet\"\ninterface = \"eth0\"\n";
+        let config = control::config::load("gw.toml", text).unwrap();
+        config.ports[0].clone()
+    }
+
+    /// One interface, of which the system says this.
+    fn interfaces(said: &Arc<Mutex<Result<Option<Link>, i32>>>) -> Interfaces {
+        let said = Arc::clone(said);
+        let named: Named =
+            Box::new(move |_| said.lock().unwrap().map_err(io::Error::from_raw_os_error));
+        let rtnetlink = Rtnetlink::open().unwrap();
+        Interfaces { named, rtnetlink, followed: BTreeMap::new() }
+    }
+
+    #[test]
+    fn an_interface_that_cannot_be_read_is_as_it_was() {
+        let link = Link {
+            index: 7,
+            mac: Mac([2, 0, 0, 0, 0, 1]),
+            permanent: None,
+            mtu: 1500,
+            is_up: true,
+            has_carrier: true,
+            carrier_changes: 1,
+            counters: LinkCounters::default(),
+        };
+        let said = Arc::new(Mutex::new(Ok(Some(link))));
+        let mut interfaces = interfaces(&said);
+        let (id, now) = (PortId(3), Time::default());
+        interfaces.follow(id, &settings(), (link.mac, 1500)).unwrap();
+        assert!(matches!(interfaces.look(id, now), Look::Same));
+        assert_eq!(interfaces.due(), []);
+        *said.lock().unwrap() = Err(105);
+        for _ in 0..3 {
+            assert!(matches!(interfaces.look(id, now), Look::Same));
+            assert_eq!(interfaces.due(), [id], "nobody says when it can be read");
+        }
+        // What has happened meanwhile is seen.
+        *said.lock().unwrap() = Ok(Some(Link { has_carrier: false, ..link }));
+        let Look::Changed(seen) = interfaces.look(id, now) else { panic!("it has no carrier") };
+        assert_eq!(seen.state, InterfaceState::NoCarrier);
+        assert_eq!(interfaces.due(), []);
+        *said.lock().unwrap() = Ok(None);
+        assert!(matches!(interfaces.look(id, now), Look::Gone));
+    }
 }
