@@ -150,7 +150,8 @@ impl Reassembly {
     }
 
     /// Takes in a fragment. `packet` begins with the IP header, `headers` is what
-    /// [`wire::headers::parse`] said of it, and `key` names its flow. A packet that is no fragment
+    /// [`wire::headers::parse`] said of it, and `key` names its flow; fragments of other origins are of other
+    /// datagrams. A packet that is no fragment
     /// is complete.
     pub fn push(
         &mut self,
@@ -349,13 +350,9 @@ impl fmt::Debug for Reassembly {
 
 impl Datagram {
     fn of(key: &FlowKey, identification: u32) -> Self {
-        // Fragments may come by several ports; what was decrypted stays apart.
-        let origin = match key.origin {
-            Origin::Port(_) => Origin::Port(PortId(0)),
-            other => other,
-        };
         let protocol = if key.addresses.is_v6() { Protocol(0) } else { key.protocol };
-        Self { vrf: key.vrf, origin, addresses: key.addresses, protocol, identification }
+        let FlowKey { vrf, origin, addresses, .. } = *key;
+        Self { vrf, origin, addresses, protocol, identification }
     }
 }
 

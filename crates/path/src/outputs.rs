@@ -8,7 +8,7 @@ use flow::{Guarantee, Held, NeighbourQueue, RateLimiter, Sender};
 use packet::{Batch, DropReason, Packet, Pool, Port, PortError, Time};
 use tables::{Cell, CellId, Event, NextHop, NextHopId, NextHopState, Qdiscs, Tables};
 use wire::ethernet::EtherType;
-use wire::{Addresses, FlowKey, Mac, PortId, SaSlot, VrfId};
+use wire::{Addresses, FlowKey, Mac, Origin, PortId, SaSlot, VrfId};
 
 use crate::batch::Known;
 use crate::cost::Early;
@@ -37,6 +37,15 @@ impl<'t> Objects<'t> {
     #[inline]
     pub(crate) fn port(&self, id: PortId) -> Option<&'t tables::Port> {
         self.tables.port(id)
+    }
+
+    /// Where a fragment came from, as far as fragments of one datagram have that in common: they may come by
+    /// several ports, but not by both sides of the IPsec boundary, which owe different policies.
+    pub(crate) fn origin_of_fragments(&self, origin: Origin) -> Origin {
+        match origin {
+            Origin::Port(port) => Origin::Port(PortId(self.tables.boundary(port).side as u16)),
+            other => other,
+        }
     }
 
     #[inline(always)]

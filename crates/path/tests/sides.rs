@@ -501,3 +501,37 @@ fn a_gateway_with_one_arm() {
     assert_eq!(gateway.dropped(DropReason::PolicyClear), 1);
     gateway.assert_nothing_lost();
 }
+
+/// What comes by the protected side owes no inbound policy: half a datagram of the other side does.
+#[test]
+fn fragments_of_both_sides_are_no_datagram() {
+    let whole = {
+        let mut whole = echo("198.51.100.7", "192.168.13.1", 100);
+        whole[6] = 0;
+        wire::ipv4::fill_checksum(&mut whole);
+        whole
+    };
+    let pieces: Vec<Vec<u8>> = wire::fragment::plan(&whole, 68)
+        .unwrap()
+        .map(|piece| {
+            let mut bytes = vec![0; piece.total_length()];
+            wire::fragment::write(&whole, &piece, &mut bytes).unwrap();
+            bytes
+        })
+        .collect();
+    let [first, rest @ ..] = &pieces[..] else { panic!("it is cut") };
+    for (side, second, expected) in [
+        (Side::Unset, LAN, 1),
+        (Side::Unset, WAN, 0),
+        (Side::Unprotected, WAN, 0),
+        (Side::Protected, WAN, 1),
+    ] {
+        let mut tables = plain_tables();
+        set_side(&mut tables, WAN, side);
+        Direction::ALL.into_iter().for_each(|direction| accept(&mut tables, direction));
+        let mut gateway = Gateway::new(tables);
+        gateway.receive(LAN, first);
+        rest.iter().for_each(|piece| gateway.receive(second, piece));
+        assert_eq!(gateway.sent(WAN).len(), expected, "{side:?} {second:?}");
+    }
+}

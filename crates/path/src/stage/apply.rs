@@ -565,11 +565,13 @@ impl Applier<'_, '_> {
 
     fn reassemble(&mut self, packet: Packet, known: &Known, queues: &mut Queues) {
         let headers = known.headers(&packet);
-        let Outputs { buffers: Buffers { pool, statistics, .. }, now, .. } =
+        let Outputs { buffers: Buffers { pool, statistics, .. }, now, objects, .. } =
             &mut self.neighbours.outputs;
         let reassembly = &mut *self.state.reassembly;
+        let origin = objects.origin_of_fragments(known.key.origin);
+        let key = FlowKey { origin, ..known.key };
         let (_, waiting) = reassembly.waiting();
-        let outcome = reassembly.push(*now, &known.key, &headers, packet, pool);
+        let outcome = reassembly.push(*now, &key, &headers, packet, pool);
         let (_, still_waiting) = reassembly.waiting();
         // What neither waits nor was dropped nor goes on was joined, or was there already.
         let gone_on = match &outcome {
