@@ -33,6 +33,10 @@ impl Nat {
     /// Opens a connection with a translated source.
     fn open(&mut self, original: Tuple) -> Result<(Handle, Tuple), NotLent> {
         let (table, now) = (&self.gate.table, self.gate.now);
+        let is_taken = |tuple: &Tuple| table.lookup(0, &tuple.reversed(), now).is_some();
+        let before = self.pool.counts();
+        let foretold = self.pool.would_lend(0, &original, is_taken);
+        assert_eq!(self.pool.counts(), before);
         let (pool, mut ended) = (&self.pool, Vec::new());
         let made = pool.lend(0, &original, |lease: &Lease| {
             let (translated, binding) = (Some(lease.translated), lease.binding | 0x1abc << 48);
@@ -44,6 +48,7 @@ impl Nat {
         for end in &ended {
             pool.give(end.binding);
         }
+        assert_eq!(foretold.err(), made.err());
         made
     }
 

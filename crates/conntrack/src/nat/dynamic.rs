@@ -32,6 +32,16 @@ pub struct BlockEvent {
     pub last: u16,
 }
 
+/// What a source would have.
+pub(super) enum Foreseen {
+    /// The block that it has: the address's number and the ports.
+    Has(u32, RangeInclusive<u16>),
+    /// One that is free.
+    Gets,
+    /// None, as all are taken.
+    Nothing,
+}
+
 struct State {
     /// Block and connections that use it, by zone and source.
     of: HashMap<(u16, IpAddr), (u32, u32), Keyed>,
@@ -92,6 +102,19 @@ impl DynamicBlocks {
         state.whose.insert(block, (zone, source));
         self.tell(&mut state, block, (zone, source), true);
         Some(self.place(block))
+    }
+
+    /// What [`DynamicBlocks::take`] would return.
+    pub(super) fn foresee(&self, zone: u16, source: IpAddr) -> Foreseen {
+        let state = lock(&self.state);
+        match state.of.get(&(zone, source)) {
+            Some((block, _)) => {
+                let (address, range) = self.place(*block);
+                Foreseen::Has(address, range)
+            }
+            None if state.free.is_empty() => Foreseen::Nothing,
+            None => Foreseen::Gets,
+        }
     }
 
     /// The ports of a source, if it has some.

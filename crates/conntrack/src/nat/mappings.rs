@@ -58,6 +58,10 @@ impl Mappings {
         true
     }
 
+    pub(super) fn has(&self, inside: Inside) -> bool {
+        lock(&self.0).out.contains_key(&inside)
+    }
+
     pub(super) fn inside(&self, outside: Outside) -> Option<Inside> {
         lock(&self.0).back.get(&outside).copied()
     }

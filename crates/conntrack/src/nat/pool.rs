@@ -8,7 +8,7 @@ use thiserror::Error;
 use types::{IpRange, Protocol};
 
 use super::blocks::PortBlocks;
-use super::dynamic::{BlockEvent, DynamicBlocks, MOST_BLOCKS};
+use super::dynamic::{BlockEvent, DynamicBlocks, Foreseen, MOST_BLOCKS};
 use super::mappings::Mappings;
 use super::ports::Ports;
 use crate::limits::Keyed;
@@ -270,6 +270,43 @@ impl Pool {
         };
         self.count(tuple, &result);
         result
+    }
+
+    /// Whether [`Pool::lend`] would find a source for a packet now, if it is told of each that another
+    /// connection has. Nothing is lent, and nothing counted.
+    ///
+    /// # Errors
+    /// There is no free source.
+    pub fn would_lend(
+        &self,
+        zone: u16,
+        tuple: &Tuple,
+        is_taken: impl Fn(&Tuple) -> bool,
+    ) -> Result<(), NotLent> {
+        if self.first.is_ipv6() != tuple.addresses.is_v6() {
+            return Err(NotLent::Family);
+        }
+        let place = match self.dynamic.as_ref().filter(|_| has_ports(tuple)) {
+            None => self.choice(tuple)?,
+            Some(dynamic) => match dynamic.foresee(zone, tuple.addresses.source()) {
+                Foreseen::Has(address, range) => (address, range, 1),
+                Foreseen::Gets => return Ok(()),
+                Foreseen::Nothing => return Err(NotLent::Exhausted),
+            },
+        };
+        let inside = (zone, kind(tuple.protocol) as u8, tuple.addresses.source(), tuple.source);
+        if self.settings.endpoint_independent && has_ports(tuple) && self.mappings.has(inside) {
+            return Ok(());
+        }
+        let mut attempt = |lease: &Lease| match is_taken(&lease.translated) {
+            true => Err(Refused::TupleTaken),
+            // As if it could not be made for another reason: the port goes back.
+            false => Err::<(), _>(Refused::Full),
+        };
+        match self.lend_source(tuple, place, &mut attempt) {
+            Err(NotLent::Refused(_)) | Ok(()) => Ok(()),
+            Err(why) => Err(why),
+        }
     }
 
     /// Asks for the memory that [`Pool::lend`] will write to, and returns what the packet will look like if

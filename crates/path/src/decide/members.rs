@@ -212,6 +212,7 @@ fn members(step: &Step<'_>) -> Members {
                 .with("expected", opened.is_expected)
                 .with("decided_again", opened.is_decided_again());
             let all = all.some("refused", opened.refused.map(|limit| limit.to_string()));
+            let all = all.some("not_lent", opened.not_lent.map(|why| why.to_string()));
             let all = match original.protocol.has_ports() {
                 true => all
                     .with("source_port", original.source)

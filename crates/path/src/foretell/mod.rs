@@ -10,6 +10,7 @@ mod words;
 
 use std::net::IpAddr;
 
+use conntrack::nat::NotLent;
 use conntrack::{Refused, Tuple};
 use packet::{DropReason, Time};
 use pipeline::NatNew;
@@ -21,7 +22,7 @@ use wire::{
 };
 
 use crate::batch::{AS_QUOTED, Arrival, Known};
-use crate::connection::Change;
+use crate::connection::{self, Change};
 use crate::decide::features::Queues;
 use crate::decide::trace::{Step, Trace};
 use crate::decide::{
@@ -226,6 +227,8 @@ pub struct Opened<'a> {
     pub has_more: bool,
     /// Why it is refused, so that the packet is dropped: the table is full, or a limit reached.
     pub refused: Option<Refused>,
+    /// Why its source gets no port, the same.
+    pub not_lent: Option<NotLent>,
 }
 
 impl Opened<'_> {
@@ -369,6 +372,17 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
         };
         let connections = self.tables.connections().filter(|_| instead_of.is_none());
         let refused = connections.and_then(|connections| connections.would_refuse(new, now));
+        let lends = refused.is_none() && expected.is_none();
+        let source_of = source.as_ref().filter(|_| lends);
+        let not_lent = connections.zip(source_of).and_then(|(connections, source)| {
+            let pool = &self.tables.nat_pool(source.pool?)?.pool;
+            let to = destination.as_deref().map_or(Some(new.original), |nat| {
+                connection::destinations(nat, &new.original).next()
+            })?;
+            let is_taken =
+                |tuple: &Tuple| connections.lookup(new.zone, &tuple.reversed(), now).is_some();
+            pool.would_lend(new.zone, &to, is_taken).err()
+        });
         let opened = Opened {
             zone: new.zone,
             original: new.original,
@@ -377,12 +391,14 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
             is_expected: expected.is_some(),
             has_more: *has_more,
             refused,
+            not_lent,
         };
         self.trace.step(|| Step::Opens(opened));
-        refused.map(|why| match why {
+        let refused = refused.map(|why| match why {
             Refused::Limit(_) => DropReason::ConnectionLimit,
             _ => DropReason::ConnectionFull,
-        })
+        });
+        refused.or(not_lent.map(|_| DropReason::NatExhausted))
     }
 
     /// As the stage that applies.

@@ -151,7 +151,7 @@ impl fmt::Display for Untold {
 
 impl fmt::Display for Opened<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { zone, original, destination, source, is_expected, refused, .. } = self;
+        let Self { zone, original, destination, source, is_expected, .. } = self;
         write!(f, "opens one in zone {zone}: {}", Ends(original))?;
         if *is_expected {
             f.write_str("; translated as was announced")?;
@@ -159,8 +159,11 @@ impl fmt::Display for Opened<'_> {
         for nat in [destination, source].into_iter().flatten() {
             write!(f, "; {}", Nat(nat))?;
         }
-        if let Some(why) = refused {
+        if let Some(why) = self.refused {
             return write!(f, "; refused, as {why}");
+        }
+        if let Some(why) = self.not_lent {
+            return write!(f, "; dropped, as {why}");
         }
         if self.is_decided_again() {
             f.write_str("; once it is there, the packet is decided again with it")?;
