@@ -244,11 +244,13 @@ impl Confirming<'_, '_> {
                     !(opens && has_ended_hops(&decision, self.extension(&decision), facts))
                         || self.leaves_as_copy(&decision, facts)
                 });
-                let earlier =
-                    change.and_then(|change| seen_before(change, &reference, connections, now));
-                if let Some(Change::Make { instead_of: Some(old), .. }) = change {
-                    counted.retain(|index| *index != old.index);
-                }
+                // What is to be written is read before.
+                let written = match change {
+                    Some(change @ Change::Write { .. }) => {
+                        seen_before(change, &reference, connections, now)
+                    }
+                    _ => None,
+                };
                 match self.change(change, (packet, length), connections) {
                     Changed::Nothing => {
                         if !made.is_empty() && self.ends_behind(&decision, facts) {
@@ -273,10 +275,15 @@ impl Confirming<'_, '_> {
                     }
                     Changed::Made => return,
                     Changed::MadeAndGoesOn(handle) => {
+                        if let Some(change) = change.filter(|change| is_seen_later(change)) {
+                            if let Change::Make { instead_of: Some(old), .. } = change {
+                                counted.retain(|index| *index != old.index);
+                            }
+                            let seen = seen_before(change, &reference, connections, now);
+                            changed.extend(seen.map(|it| Before { index: handle.index, ..it }));
+                        }
                         _ = counted.try_push(handle.index);
                         _ = made.try_push(handle);
-                        let earlier = earlier.map(|it| Before { index: handle.index, ..it });
-                        changed.extend(earlier);
                         let found =
                             connections.track_found(handle, Direction::Original, as_received, now);
                         if changed.is_empty()
@@ -287,7 +294,7 @@ impl Confirming<'_, '_> {
                             continue;
                         }
                     }
-                    Changed::Written => changed.extend(earlier),
+                    Changed::Written => changed.extend(written),
                     Changed::DecideAgain => {}
                     Changed::Refused(why) => {
                         self.take_back(&made, connections);
@@ -511,8 +518,21 @@ impl Confirming<'_, '_> {
     }
 }
 
+/// Whether flows might see of a connection, once the packet has made it, what they did not see before.
+#[inline(always)]
+fn is_seen_later(change: &Change) -> bool {
+    match change {
+        Change::Make { new, instead_of, .. } => {
+            new.mark != 0 || new.label != 0 || new.master.is_some() || instead_of.is_some()
+        }
+        Change::Write { .. } => true,
+    }
+}
+
 /// What flows have seen of a connection that they ask to change, if they would see something else behind it.
-/// Of one that is made, its place is not known yet.
+/// Of one that is made, its place is not known here.
+#[cold]
+#[inline(never)]
 fn seen_before(
     change: &Change,
     reference: &Reference,
