@@ -201,13 +201,17 @@ pub(crate) fn destination(part: &'static str, prefix: IpPrefix) -> Result<(), Fa
     })
 }
 
-/// A rule with its family, and without what every packet has.
+/// A rule with its family, without what every packet has, and with the main table by its name: one
+/// rule is said in one way.
 pub(crate) fn normal_rule(mut spec: RuleSpec) -> RuleSpec {
     let of = |prefix: Option<IpPrefix>| prefix.map(|prefix| Family::of(prefix.address()));
     let said = spec.family.or(of(spec.from)).or(of(spec.to));
     spec.family = Some(said.unwrap_or(Family::V4));
     spec.from = spec.from.filter(|from| from.length() > 0);
     spec.to = spec.to.filter(|to| to.length() > 0);
+    if spec.action == Some(RuleAction::Table(254)) {
+        spec.action = Some(RuleAction::Vrf(api::MAIN_VRF.to_owned()));
+    }
     spec
 }
 

@@ -469,7 +469,10 @@ fn is_of_file(tables: &Tables, desired: &Desired, request: &Request) -> bool {
             let table = desired.table(tables, &id.vrf, id.table);
             origin_of_route(desired, table, id.destination, id.metric.unwrap_or(0))
         }
-        Request::RuleDelete(spec) => desired.rules.find(spec).map(|rule| rule.origin),
+        Request::RuleDelete(spec) => {
+            let spec = crate::check::normal_rule(spec.clone());
+            desired.rules.find(&spec).map(|rule| rule.origin)
+        }
         Request::NeighbourReplace(spec) => origin_of_neighbour(desired, &spec.port, spec.address),
         Request::NeighbourDelete(id) => origin_of_neighbour(desired, &id.port, id.address),
         Request::AddressDelete(id) => desired.ports.get(&id.port).and_then(|port| {

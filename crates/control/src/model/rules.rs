@@ -44,13 +44,16 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Removes the first rule that fits.
+    /// Removes the rule that says exactly this; if there is none, the first that fits.
     pub(super) fn delete_rule(&mut self, asked: &RuleSpec) -> Result<(), Refusal> {
         self.desired.touch_rules();
+        let asked = crate::check::normal_rule(asked.clone());
         let family = asked.family.unwrap_or(Family::V4);
-        let asked = RuleSpec { family: Some(family), ..asked.clone() };
-        // What is said in full is found at once.
         let id = self.desired.rules.id_of(&asked).or_else(|| {
+            // The state log says rules in full: another rule that fits is not the one it means.
+            if self.is_restoring {
+                return None;
+            }
             let mut all = self.desired.rules.of_family(family, asked.priority);
             all.find(|(_, rule)| fits(&self.tables, &asked, &rule.spec)).map(|(id, _)| id)
         });

@@ -637,6 +637,69 @@ fn tables_that_commands_exchanged_come_back() {
 }
 
 #[test]
+fn the_rule_that_was_deleted_stays_deleted_and_no_other() {
+    let cases: [(&[&str], &str, &[&str]); 3] = [
+        (
+            &["to 10.3.0.0/24 l3mdev pref 50", "l3mdev pref 50"],
+            "l3mdev pref 50",
+            &["50: from all to 10.3.0.0/24 lookup [l3mdev-table]"],
+        ),
+        (
+            &[
+                "from 10.1.0.0/16 prohibit pref 60",
+                "from 10.0.0.0/8 prohibit pref 60",
+                "prohibit pref 60",
+            ],
+            "prohibit pref 60",
+            &["60: from 10.1.0.0/16 prohibit", "60: from 10.0.0.0/8 prohibit"],
+        ),
+        (
+            &["from 10.1.0.0/16 lookup main pref 70", "lookup 254 pref 70"],
+            "from 0.0.0.0/0 to 0.0.0.0/0 lookup main pref 70",
+            &["70: from 10.1.0.0/16 lookup main"],
+        ),
+    ];
+    for (added, deleted, left) in cases {
+        let rules = |control: &mut Control| {
+            let shown = show(control, "rule show");
+            let own = ["0:", "1000:", "32766:"];
+            let lines = shown.lines().map(|line| line.replace('\t', " "));
+            lines.filter(|line| !own.iter().any(|own| line.starts_with(own))).collect::<Vec<_>>()
+        };
+        let mut control = keeping(BASE);
+        for rule in added {
+            run(&mut control, &format!("rule add {rule}")).unwrap();
+        }
+        run(&mut control, &format!("rule del {deleted}")).unwrap();
+        assert_eq!(rules(&mut control), left);
+        let changes = control.take_changes();
+        let line = changes.text.lines().last().unwrap().to_owned();
+        let (mut again, restored) = restore(BASE, &[changes], true);
+        assert_eq!((restored.refusals, restored.left), (0, 0), "{restored:?}");
+        assert_eq!(rules(&mut again), left, "{line}");
+        // So it does for who types the line.
+        let mut control = keeping(BASE);
+        for rule in added {
+            run(&mut control, &format!("rule add {rule}")).unwrap();
+        }
+        run(&mut control, &line).unwrap();
+        assert_eq!(rules(&mut control), left, "{line}");
+    }
+}
+
+#[test]
+fn a_rule_of_the_former_file_takes_no_other_along() {
+    let rule = "[[rule]]\npriority = 60\naction = \"prohibit\"\n";
+    let mut control = keeping(&format!("{BASE}\n{rule}"));
+    run(&mut control, "rule add from 10.1.0.0/16 prohibit pref 60").unwrap();
+    run(&mut control, "rule del from 0.0.0.0/0 prohibit pref 60").unwrap();
+    let changes = [control.take_changes()];
+    let (again, restored) = restore(BASE, &changes, false);
+    assert_eq!((restored.refusals, restored.done, restored.left), (0, 1, 1), "{restored:?}");
+    assert_eq!(again.desired.rules.len(), 1);
+}
+
+#[test]
 fn what_no_file_can_say_is_left_out_and_the_rest_is_saved() {
     let mut control = keeping(BASE);
     for line in [
