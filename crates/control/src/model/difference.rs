@@ -238,7 +238,7 @@ impl<'a> Differ<'a> {
 
     fn change_link(&mut self, name: &str, said: &PortSettings, port: &DesiredPort) {
         let up = port.up;
-        let mtu = said.mtu.unwrap_or(port.found.mtu);
+        let mtu = mtu_said(said, port);
         let change = LinkChange {
             port: name.to_owned(),
             up: (up != said.up).then_some(up),
@@ -258,7 +258,7 @@ impl<'a> Differ<'a> {
     fn say_what_changed(&mut self, name: &str, said: &PortSettings, port: &DesiredPort) {
         // That of a VLAN is at most its parent's, whatever was said.
         let most = self.desired.most_mtu(port);
-        let (mtu, is) = (said.mtu.unwrap_or(port.found.mtu).min(most), port.mtu.min(most));
+        let (mtu, is) = (mtu_said(said, port).min(most), port.mtu.min(most));
         let up = port.up;
         let mut words = Vec::new();
         if said.kind != port.settings.kind {
@@ -331,8 +331,11 @@ impl<'a> Differ<'a> {
     /// Whether VRFs are IPsec gateways: where policies are to come first of all, and last of all
     /// where none are left.
     fn ipsec(&mut self, is_before: bool) {
-        let of_policies = self.config.policies.iter().map(|spec| spec.vrf.as_str());
-        let of_states = self.config.states.iter().map(|spec| spec.vrf.as_str());
+        // Those of xfrm links make no VRF a gateway.
+        let of_policies = self.config.policies.iter().filter(|spec| spec.if_id == 0);
+        let of_policies = of_policies.map(|spec| spec.vrf.as_str());
+        let of_states = self.config.states.iter().filter(|spec| spec.if_id == 0);
+        let of_states = of_states.map(|spec| spec.vrf.as_str());
         let making: HashSet<_> = of_policies.chain(of_states).collect();
         for (name, vrf) in &self.desired.vrfs {
             let is = self.tables.vrf(vrf.id).map_or(Ipsec::Auto, |vrf| vrf.ipsec);
@@ -781,6 +784,14 @@ fn link_spec(settings: &PortSettings, vrf: Option<String>) -> Option<LinkSpec> {
     };
     let (name, parent) = (settings.name.clone(), parent.clone());
     Some(LinkSpec { name, parent, vlan, if_id, protocol, mtu: settings.mtu, vrf, up: settings.up })
+}
+
+/// The MTU that the file asks for, with what a port has if the file says none.
+fn mtu_said(said: &PortSettings, port: &DesiredPort) -> u16 {
+    said.mtu.unwrap_or(match said.kind.xfrm() {
+        Some(_) => Found::XFRM_MTU,
+        None => port.found.mtu,
+    })
 }
 
 /// A change of nothing about a port.

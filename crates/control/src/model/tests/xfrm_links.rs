@@ -170,6 +170,35 @@ fn links_stand_in_the_file() {
     assert!(!show(&mut control, "xfrm policy").contains("if_id 0x7"));
 }
 
+/// [`BASE`] without its policy and SA.
+fn plain() -> &'static str {
+    BASE.split("[[policy]]").next().unwrap()
+}
+
+/// A link of the file, whose MTU nobody says.
+const LINK: &str = "[[port]]\nname = \"ipsec7\"\nkind = \"xfrm\"\ndev = \"wan\"\nif-id = 7\n\
+    addresses = [\"10.9.0.1/30\"]\n[[policy]]\ndirection = \"out\"\naction = \"protect\"\nif-id = 7\n\
+    template = { destination = \"192.168.11.1\", reqid = 1 }\n";
+
+#[test]
+fn a_link_of_the_file_is_no_difference() {
+    let text = format!("{}{LINK}", plain());
+    let config = load("test.toml", &text).unwrap();
+    let mut control = running(&text);
+    control.keep_changes(false);
+    assert_eq!(control.difference(&config).to_string(), "");
+    assert_eq!(
+        control.all_changes().text,
+        "~link add name ipsec7 vrf main up type xfrm dev wan if_id 0x7\n"
+    );
+    // Another MTU is one, until it is taken back.
+    run(&mut control, "link set ipsec7 mtu 1400").unwrap();
+    assert_eq!(control.difference(&config).to_string(), "~ port ipsec7: mtu 1500 -> 1400");
+    assert!(control.all_changes().text.contains("link set dev ipsec7 mtu 1400\n"));
+    run(&mut control, "link set ipsec7 mtu 1500").unwrap();
+    assert_eq!(control.difference(&config).to_string(), "");
+}
+
 #[test]
 fn ipv6_link_local_addresses_are_not_for_links() {
     let mut control = running(BASE);
