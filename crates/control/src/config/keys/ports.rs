@@ -29,7 +29,8 @@ pub(super) const VRF: Section = Section {
             "\"auto\"",
             "Whether the VRF is an IPsec gateway. `required`: while it has no policies, nothing \
             crosses its boundary. `auto`: a plain router until its first policy, or an SA in \
-            this file, makes it `required`. `off`: a plain router, which takes no policies.",
+            this file, makes it `required`; those with `if-id` do not. `off`: a plain router, \
+            which takes no policies.",
         ),
         key(
             "ike",

@@ -195,6 +195,7 @@ proptest! {
             let mut lines: Vec<_> = lines.map(|line| without_origin(&line)).collect();
             // SAs in a file make a gateway of their VRF, policies or not.
             let states = control.desired.states.values();
+            let states = states.filter(|entry| entry.spec.if_id == 0);
             let with_states: BTreeSet<_> = states.map(|entry| entry.spec.vrf.as_str()).collect();
             for line in lines.iter_mut().filter(|line| line.starts_with("vrf ")) {
                 if line.ends_with(" auto") && with_states.contains(line.split(' ').nth(1).unwrap()) {

@@ -224,3 +224,28 @@ fn ipv6_link_local_addresses_are_not_for_links() {
         "{wrong}"
     );
 }
+
+#[test]
+fn a_saved_link_makes_no_gateway() {
+    let mut control = running(plain());
+    for line in ["vrf add red", "link add ipsec7 up vrf red type xfrm dev wan if_id 7"] {
+        run(&mut control, line).unwrap();
+    }
+    run(&mut control, &state(1, "7")).unwrap();
+    run(&mut control, &policy("7")).unwrap();
+    let saved = control.save(Some("keys")).unwrap();
+    let keys = saved.keys.clone();
+    let config = crate::load_with_keys("saved", &saved.text, &|_| Ok(keys.clone())).unwrap();
+    let mut again = Control::new(1, [7; 32]);
+    let plan = again.plan(config.clone());
+    let opened = plan.imagined(&again.desired);
+    again.apply(plan, &opened, NOW).unwrap();
+    consistent(&again);
+    for control in [&control, &again] {
+        let tables = control.publisher.current();
+        let gateways = tables.vrfs().filter(|vrf| vrf.ipsec != types::Ipsec::Auto);
+        assert_eq!(gateways.count(), 0, "{}", saved.text);
+        assert!(control.boundaries().is_empty());
+        assert_eq!(control.difference(&config).to_string(), "");
+    }
+}
