@@ -738,6 +738,12 @@ fn many(request: &Request, desired: &Desired) -> bool {
         let has_ports = || desired.ports.of_vrf(&vrf.name).next().is_some();
         return !desired.far_routes.is_empty() || has_ports();
     }
+    // Its VLANs go first, and then it may be what cannot go.
+    if let Request::LinkDelete(link) = request
+        && desired.ports.vlans_of(&link.port).next().is_some()
+    {
+        return true;
+    }
     if firewall::may_concern(request) && desired.firewall.is_some() {
         return true;
     }

@@ -224,17 +224,16 @@ impl Draft<'_> {
 
     pub(super) fn change_vrf(&mut self, change: &VrfChange) -> Result<(), Refusal> {
         let vrf = self.desired.vrf(&change.name)?;
+        // Before anything changes.
+        let share = change.highest_share.map(crate::check::highest_share).transpose()?;
         if let Some(ipsec) = change.ipsec {
             self.set_ipsec(&change.name, vrf, ipsec, self.origin)?;
         }
         if let Some(ike) = change.ike {
             self.set_ike(&change.name, vrf, ike, self.origin)?;
         }
-        match change.highest_share {
-            Some(percent) => {
-                let share = crate::check::highest_share(percent)?;
-                self.set_highest_share(&change.name, vrf, share, self.origin)
-            }
+        match share {
+            Some(share) => self.set_highest_share(&change.name, vrf, share, self.origin),
             None => Ok(()),
         }
     }

@@ -135,6 +135,51 @@ fn a_vlan_has_vlans() {
 }
 
 #[test]
+fn a_vlan_that_cannot_go_keeps_its_vlans() {
+    let mut control = running(BASE);
+    control.keep_changes(false);
+    for line in QINQ {
+        run(&mut control, line).unwrap();
+    }
+    for (added, gone, why) in [
+        (
+            "link add x1 type xfrm dev wan.10 if_id 8",
+            "link del x1",
+            "port wan.10 is the dev of xfrm link x1",
+        ),
+        (
+            "flow add in_port=wan.10,actions=drop",
+            "flow del in_port=wan.10",
+            "port wan.10 is named by a flow",
+        ),
+    ] {
+        run(&mut control, added).unwrap();
+        control.take_changes();
+        let refusal = run(&mut control, "link del wan.10").unwrap_err().to_string();
+        assert!(refusal.contains(why), "{refusal}");
+        assert!(control.take_changes().is_empty());
+        assert!(show(&mut control, "link show a.20").contains("a.20@wan.10"));
+        // In a batch as well.
+        let batch = api::Batch {
+            requests: vec![
+                Request::LinkDelete(api::LinkName { port: "wan.10".to_owned() }),
+                Request::VrfAdd(api::VrfSpec { name: "red".to_owned(), table: None }),
+            ],
+            on_refusal: api::OnRefusal::Continue,
+        };
+        let Reply::Batch(report) = handle(&mut control, Request::Batch(batch), NOW).unwrap() else {
+            panic!("no report");
+        };
+        assert_eq!(report.done, 1, "{report:?}");
+        assert!(show(&mut control, "link show a.20").contains("a.20@wan.10"));
+        run(&mut control, "vrf del red").unwrap();
+        run(&mut control, gone).unwrap();
+    }
+    run(&mut control, "link del wan.10").unwrap();
+    assert!(!show(&mut control, "link show").contains("a.20"));
+}
+
+#[test]
 fn a_vlan_of_a_vlan_is_the_files_too() {
     let vlan = |name: &str, parent: &str, more: &str| {
         format!("[[port]]\nname = \"{name}\"\nkind = \"vlan\"\nparent = \"{parent}\"\n{more}\n")
