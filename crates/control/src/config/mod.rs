@@ -94,8 +94,9 @@ const MOST_TAGS: u16 = 8;
 const MAX_MTU: u16 = 9216;
 
 impl Config {
-    /// The MTU of each port on an interface that has no `mtu`, by name, as long as the interface is
-    /// not opened: it is unknown, and taken to be enough for the VLANs of the port, and theirs.
+    /// The MTU of each interface whose port has VLANs with an `mtu`, by the port's name, as long as
+    /// the interface is not opened: it is unknown, and taken to be enough for the port, its VLANs,
+    /// and theirs. It may be larger than the `mtu` of the port, to have room for tags.
     pub fn presumed_mtus(&self) -> HashMap<&str, u16> {
         let by_name: HashMap<&str, &PortSettings> =
             self.ports.iter().map(|port| (port.name.as_str(), port)).collect();
@@ -107,8 +108,9 @@ impl Config {
             let parent = above(port);
             let opened = parent.and_then(above).or(parent);
             let Some(opened) = opened else { continue };
-            if opened.mtu.is_none() && matches!(opened.kind, crate::PortKind::AfPacket { .. }) {
-                let most = presumed.entry(opened.name.as_str()).or_insert(1500);
+            if matches!(opened.kind, crate::PortKind::AfPacket { .. }) {
+                let own = opened.mtu.unwrap_or(1500);
+                let most = presumed.entry(opened.name.as_str()).or_insert(own);
                 *most = mtu.saturating_add(MOST_TAGS).min(MAX_MTU).max(*most);
             }
         }

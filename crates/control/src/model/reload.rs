@@ -114,10 +114,7 @@ impl Plan {
             id,
             // The upper octets do not meet those of any real station's.
             mac: settings.mac.unwrap_or(Mac([0x02, 0, 0, 0, (id.0 >> 8) as u8, id.0 as u8])),
-            mtu: settings
-                .mtu
-                .or_else(|| presumed.get(settings.name.as_str()).copied())
-                .unwrap_or(1500),
+            mtu: presumed.get(settings.name.as_str()).copied().or(settings.mtu).unwrap_or(1500),
             link: settings.kind.link(),
         };
         self.to_open.iter().zip(free).map(imagine).collect()

@@ -1,6 +1,7 @@
 //! A whole gateway on the caller's thread, driven by the caller's clock: one worker, and control
 //! between its rounds.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -94,14 +95,12 @@ impl Gateway {
             cache.mode = api::CacheMode::Off;
         }
         let presumed = config.presumed_mtus();
-        let presumed: Vec<_> = (config.ports.iter())
-            .map(|port| port.mtu.or_else(|| presumed.get(port.name.as_str()).copied()))
-            .collect();
-        for (port, mtu) in config.ports.iter_mut().zip(presumed) {
-            port.mtu = mtu;
-        }
+        let presumed: HashMap<_, _> =
+            presumed.into_iter().map(|(name, mtu)| (name.to_owned(), mtu)).collect();
         Self::new(config, [0; 32], Time(0), |settings, id| {
-            let (port, _) = io::memory::port(twin::options(settings, id), 1);
+            let mut options = twin::options(settings, id);
+            options.mtu = presumed.get(&settings.name).copied().unwrap_or(options.mtu);
+            let (port, _) = io::memory::port(options, 1);
             Ok(Box::new(port))
         })
     }

@@ -114,6 +114,10 @@ impl Draft<'_> {
             let (link, tags, mtu) = frames(port);
             check_buffers(&port.settings.name, link, tags, mtu, large_buffers)?;
         }
+        let most = |port| {
+            let above = family(port, |name| by_name.get(name).copied()).skip(1);
+            above.map(DesiredPort::own_mtu).min().unwrap_or(u16::MAX)
+        };
         let names: HashSet<_> = wanted.iter().map(|port| port.settings.name.as_str()).collect();
         let gone: Vec<_> = self
             .desired
@@ -124,10 +128,9 @@ impl Draft<'_> {
             .collect();
         let unchanged = gone.is_empty()
             && wanted.iter().all(|port| {
-                self.desired
-                    .ports
-                    .get(&port.settings.name)
-                    .is_some_and(|is| is.id == port.id && port_changes(is, port).is_empty())
+                self.desired.ports.get(&port.settings.name).is_some_and(|is| {
+                    is.id == port.id && port_changes(is, port, most(port)).is_empty()
+                })
             });
         if unchanged {
             // Who asked for an address may have changed all the same.
@@ -256,7 +259,7 @@ impl Draft<'_> {
         match is {
             None => notes.note(ChangeKind::Added, "port", describe::port(&port.settings)),
             Some(is) => {
-                let mut changes = port_changes(&is, &port);
+                let mut changes = port_changes(&is, &port, self.desired.most_mtu(&port));
                 if is.id != port.id {
                     changes.insert(0, format!("opened anew as {}", port.settings.kind.name()));
                 }
@@ -331,14 +334,16 @@ fn addresses(port: &DesiredPort) -> Vec<IpPrefix> {
     port.addresses.iter().map(|(own, _)| *own).collect()
 }
 
-/// What is different about a port, in words.
-pub(super) fn port_changes(is: &DesiredPort, wanted: &DesiredPort) -> Vec<String> {
+/// What is different about a port, in words. Its parents take packets of `most` bytes: an MTU
+/// above that is not the one in force.
+pub(super) fn port_changes(is: &DesiredPort, wanted: &DesiredPort, most: u16) -> Vec<String> {
     let mut changes = Vec::new();
     if is.vrf != wanted.vrf {
         changes.push(format!("vrf {} -> {}", is.vrf, wanted.vrf));
     }
-    if is.mtu != wanted.mtu {
-        changes.push(format!("mtu {} -> {}", is.mtu, wanted.mtu));
+    let (before, after) = (is.mtu.min(most), wanted.mtu.min(most));
+    if before != after {
+        changes.push(format!("mtu {before} -> {after}"));
     }
     if is.up != wanted.up {
         changes.push(if wanted.up { "up" } else { "down" }.to_owned());

@@ -98,7 +98,9 @@ impl Draft<'_> {
             let ports: Vec<_> = ports.map(|(name, port)| (name.clone(), port.clone())).collect();
             self.delete_vrf(&name)?;
             for (port, before) in ports {
-                let changes = port_changes(&before, self.desired.port(&port)?).join(", ");
+                let is = self.desired.port(&port)?;
+                let most = self.desired.most_mtu(is);
+                let changes = port_changes(&before, is, most).join(", ");
                 notes.note(ChangeKind::Modified, "port", format!("{port}: {changes}"));
             }
             let with = match policies + states + routes {
@@ -147,7 +149,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Who has SAs in the file is a gateway, whether its policies are there yet or not.
+    /// Who has SAs in the file is a gateway, whether its policies are there yet or not. Those of xfrm
+    /// links have their VRF for outer packets alone.
     pub(super) fn require_ipsec(&mut self, config: &Config) -> Result<(), Refusal> {
         let of_vrfs = config.states.iter().filter(|spec| spec.if_id == 0);
         for name in of_vrfs.map(|spec| &spec.vrf).collect::<BTreeSet<_>>() {

@@ -253,6 +253,67 @@ fn tags_take_from_what_an_interface_carries() {
     mtus(&mut control, [1500, 1496, 1496, 1492]);
 }
 
+/// A port on an interface of 1508, and a service VLAN of it.
+fn below_its_interface(port: &str, vlan: &str) -> String {
+    format!(
+        "[[port]]\nname = \"pc\"\nkind = \"af-packet\"\ninterface = \"eth0\"\n{port}\n\
+        [[port]]\nname = \"pc.s5\"\nkind = \"vlan\"\nparent = \"pc\"\nprotocol = \"802.1ad\"\n\
+        id = 5\n{vlan}\n"
+    )
+}
+
+#[test]
+fn a_port_may_have_less_than_its_interface() {
+    let (both, port) =
+        (below_its_interface("mtu = 1500", "mtu = 1500"), below_its_interface("mtu = 1500", ""));
+    let config = load("x.toml", &both).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let mut control = Control::new(1, [7; 32]);
+    let plan = control.plan(config);
+    let opened = plan.imagined(&control.desired);
+    assert_eq!(opened[0].mtu, 1508);
+    control.apply(plan, &opened, NOW).unwrap();
+    let is_1500 = |control: &mut Control| {
+        for name in ["pc", "pc.s5"] {
+            assert!(show(control, &format!("link show {name}")).contains(" mtu 1500 "), "{name}");
+        }
+    };
+    is_1500(&mut control);
+    let saved = control.save(None).unwrap().text;
+    assert!(running(&saved).difference(&load("x", &both).unwrap()).changes.is_empty(), "{saved}");
+
+    // By command.
+    let text = below_its_interface("", "");
+    let mut control = Control::new(1, [7; 32]);
+    let plan = control.plan(load("x", &text).unwrap());
+    let mut opened = plan.imagined(&control.desired);
+    opened[0].mtu = 1508;
+    control.apply(plan, &opened, NOW).unwrap();
+    for line in ["link set pc mtu 1500", "link set pc.s5 mtu 1500"] {
+        run(&mut control, line).unwrap();
+        is_1500(&mut control);
+        let saved = control.save(None).unwrap();
+        assert_eq!(saved.left_out, Vec::<String>::new());
+        is_1500(&mut running(&saved.text));
+    }
+    // What is not in force is no difference.
+    let config = load("x", &port).unwrap();
+    assert_eq!(control.difference(&config).to_string(), "");
+    assert_eq!(control.plan(config).to_string(), "");
+    assert_eq!(reload(&mut control, &port).unwrap(), "");
+    is_1500(&mut control);
+    assert_eq!(
+        reload(&mut control, &text).unwrap(),
+        "~ port pc: mtu 1500 -> 1508",
+        "the VLAN follows"
+    );
+    assert!(show(&mut control, "link show pc.s5").contains(" mtu 1504 "));
+    let narrow = below_its_interface("mtu = 1500", "mtu = 1400");
+    assert_eq!(
+        reload(&mut control, &narrow).unwrap(),
+        "~ port pc: mtu 1508 -> 1500\n~ port pc.s5: mtu 1500 -> 1400"
+    );
+}
+
 #[test]
 fn a_vlan_follows_its_parent() {
     let mut control = running(&with_vlans());
