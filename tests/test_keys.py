@@ -298,3 +298,23 @@ def test_keys_that_are_weak_are_noted(gateway, tmp_path):
     assert "others may read it (mode 0644)" in noted.stdout + noted.stderr
     path.chmod(0o600)
     assert "others may read" not in run([binary(), "check", path]).stdout
+
+
+def test_a_file_whose_keys_are_in_another_one_has_none(gateway, tmp_path):
+    add(gateway, 0x2000)
+    file = tmp_path / "saved.toml"
+    gateway.run("save", "--keys", file)
+    keys = tmp_path / "saved.toml.keys"
+    file.chmod(0o644)
+
+    def noted():
+        done = run([binary(), "check", file])
+        return done.stdout + done.stderr
+
+    assert "others may read" not in noted()
+    keys.chmod(0o644)
+    assert "others may read this secret" in noted() and "it has keys" not in noted()
+    keys.chmod(0o600)
+    # One of them stands in the file.
+    file.write_text(file.read_text().replace('"key:1"', f'"0x{"42" * 20}"'))
+    assert "it has keys, and others may read it (mode 0644)" in noted()

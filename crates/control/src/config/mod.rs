@@ -74,6 +74,8 @@ pub struct Config {
     pub neighbours: Vec<NeighbourSpec>,
     /// The SAs, in the file's order.
     pub states: Vec<StateSpec>,
+    /// Whether keys of them stand in the file itself, and not in the one that `keys-file` names.
+    pub has_keys: bool,
     /// The policies, in the file's order.
     pub policies: Vec<PolicySpec>,
     /// The rules of filters, in the file's order, each with its preference.
@@ -387,6 +389,7 @@ fn interpret(
         shadow::note_filters(&read.filters, errors);
         fire.iter().for_each(|fire| fire.note_shadowed(errors));
     }
+    let has_keys = read.states.iter().any(|state| security::has_own_key(&state.table));
     let config = Config {
         gateway,
         conntrack,
@@ -397,6 +400,7 @@ fn interpret(
         rules: values(read.rules),
         neighbours: values(read.neighbours),
         states: values(read.states),
+        has_keys,
         policies: values(read.policies),
         filters: values(read.filters),
         flows: values(read.flows),

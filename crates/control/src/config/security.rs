@@ -210,6 +210,18 @@ fn mode(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<Found<SaMode>> {
     table.word("mode", SaMode::WORDS, errors)
 }
 
+/// Whether a key of an SA stands in the file itself.
+pub(super) fn has_own_key(table: &Table<'_>) -> bool {
+    // What is wrong was told when the SA was read.
+    let told = &mut Errors::new("");
+    let parts =
+        [("aead", "aead."), ("encryption", "encryption."), ("authentication", "authentication.")];
+    parts.into_iter().any(|(key, prefix)| {
+        let key = table.table(key, prefix, told).and_then(|part| part.said("key"));
+        key.is_some_and(|key| !key.value.starts_with("key:"))
+    })
+}
+
 /// A key. Where there is none, it is empty; what does not read as one is never shown.
 fn key(table: &Table<'_>, keys: Option<&[Key]>, errors: &mut Errors<'_>) -> Option<Key> {
     let Some(text) = table.text("key", errors) else { return Some(Key::new(Vec::new())) };

@@ -129,6 +129,7 @@ impl Writer {
             rules,
             neighbours,
             states,
+            has_keys: _,
             policies,
             filters,
             flows,

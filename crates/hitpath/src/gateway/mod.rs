@@ -171,10 +171,11 @@ fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
     Ok(bytes)
 }
 
-/// A note if `config` has keys, and others than its owner may read its file.
+/// A note if the file of `config` has keys, and others than its owner may read it. The file that
+/// `keys-file` names is looked at where it is read.
 fn readable_keys(file: &Path, config: &Config) -> Option<Diagnostic> {
     let mode = file.metadata().ok()?.mode();
-    (mode & 0o077 != 0 && !config.states.is_empty()).then(|| Diagnostic {
+    (mode & 0o077 != 0 && config.has_keys).then(|| Diagnostic {
         file: file.display().to_string(),
         line: 1,
         column: 1,
