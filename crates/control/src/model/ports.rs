@@ -96,6 +96,17 @@ impl Draft<'_> {
         let (at, own) = match at.zip(own) {
             Some((at, own)) if own == id.address || id.any_length => (at, own),
             other => {
+                let made = self.tables.port(port.id).map(|found| &found.spec.addresses[..]);
+                let mut made = made.unwrap_or_default().iter();
+                if other.is_none() && made.any(|own| is_meant(*own)) {
+                    let message = format!(
+                        "{} of port {} comes with its Ethernet address, and stays",
+                        id.address, id.port
+                    );
+                    return Err(Refusal::new(RefusalCode::Unsupported, message).with_hint(
+                        "addr add of another link-local address, which takes its place",
+                    ));
+                }
                 let message = format!("port {} has no address {}", id.port, id.address);
                 let refusal = Refusal::new(RefusalCode::NotFound, message);
                 return Err(match other {

@@ -340,6 +340,26 @@ fn an_address_is_deleted_with_its_length_or_without() {
 }
 
 #[test]
+fn the_address_that_comes_with_the_ethernet_address_stays() {
+    let mut control = running(BASE);
+    let shown = show(&mut control, "addr show dev lan");
+    let made = shown.split_whitespace().find(|word| word.starts_with("fe80::")).unwrap();
+    for own in [made, made.strip_suffix("/64").unwrap()] {
+        let refused = run(&mut control, &format!("addr del {own} dev lan")).unwrap_err();
+        assert_eq!(refused.code, RefusalCode::Unsupported);
+        assert!(refused.message.contains("comes with its Ethernet address"), "{refused}");
+    }
+    // Another one takes its place, and it comes back.
+    run(&mut control, "addr add fe80::1/64 dev lan").unwrap();
+    let gone = run(&mut control, &format!("addr del {made} dev lan")).unwrap_err();
+    assert_eq!(gone.code, RefusalCode::NotFound);
+    run(&mut control, "addr del fe80::1/64 dev lan").unwrap();
+    assert_eq!(show(&mut control, "addr show dev lan"), shown);
+    let other = run(&mut control, "addr del fe80::77/64 dev lan").unwrap_err();
+    assert_eq!(other.code, RefusalCode::NotFound);
+}
+
+#[test]
 fn a_table_that_is_not_there_is_neither_shown_nor_flushed() {
     let mut control = running(BASE);
     for line in ["route flush table 77", "route flush dev wan table 77", "route show table 77"] {
