@@ -43,6 +43,13 @@ def test_the_words_are_refused_by_name(tmp_path, words, message, instead):
         assert gateway.run("save").stdout == before
 
 
+@pytest.mark.parametrize(("verb", "message"), [("ra", RA), ("dhcp", DHCP_WORDS), ("dhcp-relay", DHCP_WORDS)])
+def test_the_verbs_are_refused_by_name(verb, message):
+    refused = run([binary(), verb, "lan"], check=False)
+    assert refused.returncode == 2 and message in refused.stderr, refused.stderr
+    assert "docs/interfaces.md" in refused.stderr and "unrecognized" not in refused.stderr
+
+
 @pytest.mark.parametrize("key", ["ra", "router-advertisement", "accept-ra", "dhcp", "dhcp-relay", "dhcpv6-relay"])
 def test_the_keys_are_refused_by_name(tmp_path, key):
     path = tmp_path / "gw.toml"

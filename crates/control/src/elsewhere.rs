@@ -4,7 +4,7 @@
 type Elsewhere = (&'static str, &'static str);
 
 /// Says that hitpath does not do what `word` is about, and what does, if it is such a word.
-pub(crate) fn elsewhere(word: &str) -> Option<Elsewhere> {
+pub fn elsewhere(word: &str) -> Option<Elsewhere> {
     find(word, &WORDS)
 }
 

@@ -27,6 +27,7 @@ pub use command::{command, commands};
 pub use config::{Config, Diagnostic, Diagnostics, ReadKeys, Written, load, load_with_keys, near};
 pub use conntrack_settings::ConntrackSettings;
 pub use describe::selector as selector_words;
+pub use elsewhere::elsewhere;
 pub use model::{
     Boundary, Changes, Control, ObjectChange, OpenedPort, Plan, Reservation, Restored,
     SECRET_LENGTH, SaEvent, SaEventKind, SeenInterface, SequenceRecord, VrfCounts, links,

@@ -10,7 +10,8 @@ use crate::cli::Cli;
 /// How many are suggested.
 const MOST: usize = 2;
 
-/// Reads a command line. If a word of it is no verb, the error names the verbs that are nearest.
+/// Reads a command line. If a word of it is no verb, the error names the verbs that are nearest, or
+/// who does what hitpath leaves to other programs.
 ///
 /// # Errors
 /// What clap finds wrong, and what is to be printed instead of carrying it out.
@@ -26,6 +27,10 @@ fn with_nearest(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidSubcommand) else {
         return error;
     };
+    if let Some((message, hint)) = control::elsewhere(wrong) {
+        let message = format!("{message} ({hint})");
+        return Cli::command().error(ErrorKind::InvalidSubcommand, message);
+    }
     let mut root = Cli::command();
     root.build();
     let before = words.iter().skip(1).take_while(|word| *word != wrong.as_str());
@@ -62,6 +67,22 @@ mod tests {
                 assert!(other.is_none(), "{other:?}");
                 Vec::new()
             }
+        }
+    }
+
+    #[test]
+    fn what_is_left_to_other_programs_is_refused_by_name() {
+        for (line, means) in [
+            ("hitpath ra", "hitpath neither sends router advertisements nor takes any (radvd"),
+            ("hitpath ra enable lan", "hitpath neither sends router advertisements"),
+            ("hitpath dhcp", "hitpath is no DHCP server, relay or client (dnsmasq"),
+            ("hitpath -j dhcp-relay lan", "hitpath is no DHCP server, relay or client"),
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+            let error = read(&words).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            let told = crate::usage::sentence(error);
+            assert!(told.starts_with(means), "{line}: {told}");
         }
     }
 

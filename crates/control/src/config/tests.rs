@@ -200,7 +200,7 @@ fn no_section_or_key_is_refused_as_a_feature() {
     for section in SECTIONS {
         assert_eq!(elsewhere::section(section.name), None, "[{}]", section.name);
         for key in section.keys {
-            assert_eq!(elsewhere::elsewhere(key.name), None, "{}", key.name);
+            assert_eq!(elsewhere(key.name), None, "{}", key.name);
         }
     }
 }
