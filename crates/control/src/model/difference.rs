@@ -19,6 +19,7 @@ use super::filters::FilterKey;
 use super::flows::{self, KnownNames};
 use super::journal::Journal;
 use super::qdiscs::{DesiredQdisc, node_at};
+use super::routes::is_as_said;
 use super::security;
 use crate::config::{Config, VrfSettings, qdisc_spec};
 use crate::describe;
@@ -590,7 +591,7 @@ impl<'a> Differ<'a> {
             match said.remove(&place(spec)) {
                 Some(same) if same == spec && entry.origin == Origin::Configuration => continue,
                 Some(same) => {
-                    if same != spec {
+                    if !is_as_said(entry, same) {
                         let change = format!("{} -> {}", describe::route(same), text());
                         self.say(ChangeKind::Modified, "route", change);
                     }

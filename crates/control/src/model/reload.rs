@@ -19,6 +19,7 @@ use self::ports::keeps;
 use super::desired::{Desired, DesiredRoute, DesiredRule};
 use super::qdiscs::Device;
 use super::refuse::refusal;
+use super::routes::is_as_said;
 use super::rule_list::RuleList;
 use super::security;
 use super::{Boundary, Draft, OpenedPort};
@@ -251,8 +252,8 @@ impl Draft<'_> {
                 .get_mut(&place)
                 .and_then(|all| all.iter_mut().find(|entry| entry.spec.metric == spec.metric));
             let change = match known {
-                Some(entry) if entry.spec == *spec => {
-                    entry.origin = Origin::Configuration;
+                Some(entry) if is_as_said(entry, spec) => {
+                    *entry = DesiredRoute { spec: spec.clone(), origin: Origin::Configuration };
                     continue;
                 }
                 Some(entry) => (

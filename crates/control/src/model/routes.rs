@@ -371,6 +371,21 @@ pub(super) fn protocol_of(entry: &DesiredRoute) -> RouteProtocol {
     })
 }
 
+/// A route as a file says it: routes of a file that say no protocol are `static`.
+pub(super) fn as_of_file(entry: &DesiredRoute) -> RouteSpec {
+    let protocol = match entry.origin {
+        Origin::Configuration => entry.spec.protocol,
+        Origin::Runtime | Origin::Gateway => Some(protocol_of(entry)),
+    };
+    RouteSpec { protocol, ..entry.spec.clone() }
+}
+
+/// Whether a file asks for the route that is there: in the words of the command that added it, or
+/// in those that [`as_of_file`] has for it.
+pub(super) fn is_as_said(entry: &DesiredRoute, said: &RouteSpec) -> bool {
+    entry.spec == *said || as_of_file(entry) == *said
+}
+
 /// `VRF blue` or `table 10`
 fn named(id: &RouteId) -> String {
     match id.table {

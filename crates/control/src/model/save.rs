@@ -8,6 +8,7 @@ use types::{Ike, Ipsec, Share};
 use super::Control;
 use super::desired::{Desired, DesiredPort, defaults_in_force};
 use super::flows;
+use super::routes::as_of_file;
 use crate::config::{Config, VrfSettings, Written, qdisc_spec, write};
 use crate::settings::PortSettings;
 
@@ -43,7 +44,7 @@ fn config(tables: &Tables, desired: &Desired) -> Config {
             .map(|(parent, node)| qdisc_spec(device.name(), parent, node.handle, &node.qdisc));
         config.qdiscs.extend(specs);
     }
-    config.routes = desired.routes.values().flatten().map(|entry| entry.spec.clone()).collect();
+    config.routes = desired.routes.values().flatten().map(as_of_file).collect();
     config.routes.sort_by_key(|spec| (spec.table, spec.vrf != api::MAIN_VRF));
     config.rules = desired.rules.iter().map(|(_, rule)| rule.spec.clone()).collect();
     for (port, address, neighbour) in desired.neighbours.iter() {

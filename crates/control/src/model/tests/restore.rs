@@ -202,6 +202,10 @@ proptest! {
                     *line = line.replace(" auto", " required");
                 }
             }
+            for line in lines.iter_mut().filter(|line| line.starts_with("route ")) {
+                // Who made it is compared below.
+                *line = line.split(", protocol: ").next().unwrap().to_owned();
+            }
             for line in lines.iter_mut().filter(|line| line.starts_with("port ")) {
                 // The MTU in force is compared below.
                 let mut words: Vec<_> = line.split(' ').collect();
@@ -220,7 +224,7 @@ proptest! {
         };
         prop_assert_eq!(by_name(links(&mut again)), by_name(links(&mut control)));
         let routes = |control: &mut Control| {
-            let shown = show(control, "route show table all").replace(" proto static", "");
+            let shown = show(control, "route show table all");
             let mut lines: Vec<_> = shown.lines().map(str::to_owned).collect();
             lines.retain(|line| left_out == 0 || !line.contains("dead") && !line.starts_with('\t'));
             lines.sort();
@@ -843,4 +847,28 @@ fn what_goes_with_a_port_is_named() {
             "~ port lan.9: vrf blue -> main, down, - address 10.9.0.1/24",
         ]
     );
+}
+
+#[test]
+fn who_made_a_route_is_saved() {
+    let mut control = running(BASE);
+    for line in [
+        "route add 10.7.0.0/16 via 192.168.11.1",
+        "route add 10.8.0.0/16 via 192.168.11.1 proto bgp",
+        "route add 10.9.0.0/16 via 192.168.11.1 proto static",
+    ] {
+        run(&mut control, line).unwrap();
+    }
+    let saved = control.save(None).unwrap().text;
+    let routes = |control: &mut Control| show(control, "route show");
+    let mut again = running(&saved);
+    assert_eq!(routes(&mut again), routes(&mut control), "{saved}");
+    // The file says what is in force: it is no difference, and changes nothing.
+    let config = load("saved", &saved).unwrap();
+    let told = control.difference(&config).to_string();
+    assert!(!told.contains("route"), "{told}");
+    let before = routes(&mut control);
+    let told = reload(&mut control, &saved).unwrap();
+    assert!(!told.contains("route"), "{told}");
+    assert_eq!(routes(&mut control), before);
 }
