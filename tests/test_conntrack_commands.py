@@ -163,6 +163,7 @@ def test_a_timeout_is_set_until_packets_come(wires):
         (["-U", "-t", "x"], "invalid value 'x'"),
         (["-F", "-s", "10.1.0.2"], "-F ends all connections"),
         (["-L", "-o", "xml"], "-o xml is not supported"),
+        (["-L", "-p", "tcp", "--state", "BOGUS"], "there is no state BOGUS; SYN_SENT, SYN_SENT2, SYN_RECV"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -590,6 +590,13 @@ impl FilterWords {
                 return Err(Usage(format!("there is no family {other}; ipv4 or ipv6")));
             }
         };
+        let states = control::connections::STATE_NAMES;
+        if let Some(word) = &self.state
+            && !states.iter().any(|state| state.eq_ignore_ascii_case(word))
+        {
+            let (word, states) = (api::shown(word), states.join(", "));
+            return Err(Usage(format!("there is no state {word}; {states}")));
+        }
         let nat = |said: &Option<Option<Nat>>| {
             said.map(|nat| nat.map_or_else(NatFilter::default, |Nat(nat)| nat))
         };
