@@ -304,6 +304,10 @@ def test_what_is_wrong_is_said_with_its_line(hosts, tmp_path):
     file = tmp_path / "fw.toml"
     file.write_text(FIREWALL)
     assert gateway.run("firewall", "check", file).stdout.endswith("right, every rule can match\n")
+    file.write_text(FIREWALL.replace("to-port = 80", "to-port = 0", 1))
+    for wrong in [file, gateway.config_path.with_name("none.toml")]:
+        refused = gateway.run("firewall", "replace", wrong, check=False)
+        assert refused.returncode == 1, refused
     rules = '{ services = ["tcp/6002"], action = "drop" },'
     file.write_text(FIREWALL.replace(rules, rules + '\n    { services = ["tcp/6001-6002"], action = "accept" },'))
     told = gateway.run("firewall", "check", file, check=False)

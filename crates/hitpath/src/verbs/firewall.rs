@@ -12,7 +12,6 @@ use control::render::Options;
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::exit::Usage;
 use crate::verbs::check::diagnostic;
 use crate::{client, gateway, view};
 use runtime::exit::Exit;
@@ -124,9 +123,9 @@ fn read(name: &str) -> anyhow::Result<FirewallSpec> {
             Ok(spec)
         }
         Ok((None, _)) => {
-            bail!(Usage(format!("{name} has no [firewall]; `firewall delete` removes it")))
+            bail!("{name} has no [firewall]; `firewall delete` removes it")
         }
-        Err(wrong) => bail!(Usage(wrong.to_string())),
+        Err(wrong) => bail!(wrong.to_string()),
     }
 }
 
