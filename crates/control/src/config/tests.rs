@@ -606,6 +606,15 @@ fn a_wrong_firewall_is_refused_with_its_place() {
              may be gateway)",
         ),
         (
+            "[[firewall.snat]]\nfrom = [\"in\"]\nto = [\"gateway\"]\n",
+            "16:6: sources of packets for the gateway itself are not translated (zones that packets \
+             leave to)",
+        ),
+        (
+            "[[firewall.snat]]\nfrom = [\"gateway\"]\nto = [\"out\"]\n",
+            "15:8: what the gateway itself sends does not enter the firewall (another zone)",
+        ),
+        (
             "[[firewall.policy]]\nfrom = [\"in\"]\nto = [\"out\"]\n\
              [[firewall.policy]]\nfrom = [\"in\"]\nto = [\"gateway\", \"out\"]\n",
             "19:6: policy 1 is from in to out already (one policy from a zone to another)",

@@ -441,8 +441,16 @@ impl<'s> Reader<'s> {
                 (_, Some(number)) => numbers.push(*number),
                 (GATEWAY_ZONE, None) if or_gateway => numbers.push(GATEWAY),
                 (GATEWAY_ZONE, None) => {
-                    let message = "what the gateway itself sends does not enter the firewall";
-                    self.add(place, key, message, "another zone; `to` may be gateway");
+                    let sent = "what the gateway itself sends does not enter the firewall";
+                    let (message, right) = match (place, key) {
+                        (Place::Policy(_), _) => (sent, "another zone; `to` may be gateway"),
+                        (Place::Snat(_), "to") => (
+                            "sources of packets for the gateway itself are not translated",
+                            "zones that packets leave to",
+                        ),
+                        _ => (sent, "another zone"),
+                    };
+                    self.add(place, key, message, right);
                 }
                 (other, None) => {
                     let known = self.zones.keys().copied();
