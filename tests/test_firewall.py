@@ -265,6 +265,8 @@ def test_commands_replace_it_and_it_survives_a_crash(hosts, tmp_path):
     # By hand they are not changed.
     with pytest.raises(CommandFailed, match=r"made by \[firewall\]"):
         gateway.run("flow", "del", "table=243,tcp")
+    with pytest.raises(CommandFailed, match=r"made by \[firewall\]"):
+        gateway.run("flow", "del", "table=243")
     assert " # firewall\n" in gateway.run("flow", "show", "table=243").stdout
     gateway.run("reload")
     left.ping(RIGHT[4][1])

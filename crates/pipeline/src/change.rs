@@ -256,15 +256,19 @@ impl Pipeline {
     }
 
     fn delete(&mut self, criteria: &Criteria, owner: Owner) -> Result<Changed, Refused> {
-        // `flow del` without conditions removes what a user may remove; what [firewall] made is
+        // `flow del` without a match removes what a user may remove; what [firewall] made is
         // refused if it is named.
-        let is_wide = criteria.matches == Match::ANY && criteria.strict.is_none();
-        if !is_wide && let Some(other) = self.selected(criteria).find(|old| old.owner != owner) {
+        let Criteria { table, cookie, out_port, matches, strict, vrf: _ } = criteria;
+        let is_wide = *matches == Match::ANY && strict.is_none();
+        let is_narrowed = table.is_some() || cookie.is_some() || out_port.is_some();
+        let own = self.selected(criteria).filter(|old| old.owner == owner);
+        let gone: Vec<_> = own.cloned().collect();
+        let names_others = !is_wide || is_narrowed && gone.is_empty();
+        if names_others && let Some(other) = self.selected(criteria).find(|old| old.owner != owner)
+        {
             return Err(Refused::NotYours { table: other.flow.table, id: other.id });
         }
         let mut changed = Changed::default();
-        let own = self.selected(criteria).filter(|old| old.owner == owner);
-        let gone = own.cloned().collect();
         self.remove_all(gone, &mut changed);
         Ok(changed)
     }

@@ -434,19 +434,28 @@ fn flows_are_changed_as_by_ovs_ofctl() {
 #[test]
 fn what_the_firewall_made_is_not_changed_by_hand() {
     let mut flows = Pipeline::new();
-    let own = change(Command::Add, "priority=9,tcp actions=drop");
+    let own = change(Command::Add, "priority=9,tcp actions=output:p2");
     flows.apply(own, Owner::Firewall).unwrap();
     for (command, text) in [
         (Command::Add, "priority=9,tcp actions=output:p1"),
         (Command::Modify, "ip actions=output:p1"),
         (Command::Delete, "ip"),
         (Command::DeleteStrict, "priority=9,tcp"),
+        (Command::Delete, "table=0"),
+        (Command::Delete, "out_port=p2"),
     ] {
         // A match of IPv4 names the flow of TCP as well.
         let refused = flows.apply(change(command, text), Owner::User);
         assert!(matches!(refused, Err(Refused::NotYours { .. })), "{text}: {refused:?}");
     }
     flows.apply(change(Command::Delete, ""), Owner::User).unwrap();
+    assert_eq!(flows.len(), 1);
+    // A whole table is emptied of what a user may remove; another table has nothing of anybody's.
+    flows.apply(change(Command::Add, "udp actions=drop"), Owner::User).unwrap();
+    for table in [1, 0] {
+        let deleted = change(Command::Delete, &format!("table={table}"));
+        flows.apply(deleted, Owner::User).unwrap();
+    }
     assert_eq!(flows.len(), 1);
     flows.replace(VrfId::MAIN, Vec::new(), Owner::User).unwrap();
     assert_eq!(flows.len(), 1);
