@@ -29,7 +29,7 @@ use crate::stage::connections::{Confirming, confirm};
 use crate::stage::open::{self, Opener, Unstored};
 use crate::stage::parse::{Parser, parse_frames, parse_packets};
 use crate::stage::queue::{self, Handover, Queueing};
-use crate::stage::receive::receive;
+use crate::stage::receive::{drop_of_down, receive};
 use crate::stage::seal::seal;
 use crate::stage::waiting;
 use crate::statistics::WorkerStatistics;
@@ -79,8 +79,10 @@ pub struct Worker {
     taps: Option<TapWriter>,
     follower: Follower,
     traffic: Traffic,
-    /// What the stages hand to each other, empty between rounds.
+    /// What the stages hand to each other, empty between rounds but for frames that were put off.
     frames: Box<Batch>,
+    /// The port that `frames` came from, if there were newer tables when they had come.
+    put_off: Option<PortId>,
     batch: Packets,
     queues: Queues,
     events: rtrb::Producer<Event>,
@@ -179,6 +181,7 @@ impl Worker {
                 connections_due: None,
             },
             frames: Box::default(),
+            put_off: None,
             batch: Packets::default(),
             queues: Queues::default(),
             events,
@@ -220,6 +223,11 @@ impl Worker {
     /// Gives back the queue of port `id`.
     pub fn detach(&mut self, id: PortId) -> Option<Box<dyn Port>> {
         let mut attached = self.ports.get_mut(usize::from(id.0))?.take()?;
+        if self.put_off == Some(id) {
+            self.put_off = None;
+            let Self { pool, statistics, follower, .. } = self;
+            drop_of_down(&mut self.frames, &mut Buffers { pool, statistics, follower });
+        }
         self.pool.give_all(attached.outgoing.drain(..));
         Some(attached.port)
     }
@@ -241,6 +249,9 @@ impl Worker {
 
     /// One round: receive from every port, handle, transmit, and whatever is due by now. Returns how
     /// many packets came in.
+    ///
+    /// No packet meets tables that had been replaced before it was received: if there are newer ones
+    /// then, it is put off to the next round, which counts it again.
     ///
     /// # Errors
     /// A port that is lost for good, with its number. Everything else went on; detach the port and
@@ -338,7 +349,7 @@ impl Worker {
             // What was put off is of flows that may be gone.
             settle(&mut self.extensions, true, Objects::new(before, self.index));
         }
-        let Self { index, pool, ports, statistics, cache, extensions, taps, .. } = self;
+        let Self { index, pool, ports, statistics, cache, extensions, taps, reader, .. } = self;
         let (traffic, frames) = (&mut self.traffic, &mut self.frames);
         let (batch, queues) = (&mut self.batch, &mut self.queues);
         let objects = Objects::new(tables, *index);
@@ -356,6 +367,7 @@ impl Worker {
         watch.lap(Timed::Queue, handed_over);
         let mut stages = Stages {
             tables,
+            reader,
             locality: Locality::new(tables),
             decider: Decider::new(tables, now),
             neighbours: Neighbours { outputs, waiting: &mut traffic.waiting },
@@ -391,7 +403,7 @@ impl Worker {
             stages.release(watch);
         }
         watch.lap(Timed::Beside, 0);
-        let received = stages.round(frames, watch);
+        let received = stages.round(frames, &mut self.put_off, watch);
         if stages.extensions.is_to_settle(received >= BATCH, now) {
             stages.settle(true);
         }
@@ -413,6 +425,8 @@ impl Worker {
 struct Stages<'a> {
     /// For traces; the stages have the parts of it that they may see.
     tables: &'a Tables,
+    /// To see whether these are still the newest.
+    reader: &'a mut Reader,
     locality: Locality<'a>,
     decider: Decider<'a>,
     neighbours: Neighbours<'a>,
@@ -427,12 +441,34 @@ struct Stages<'a> {
 }
 
 impl<'t> Stages<'t> {
-    /// Every port's packets, what is due, and what the ports are to send.
-    fn round<'e>(&mut self, frames: &mut Box<Batch>, watch: &mut impl Watch<'e>) -> usize {
+    /// Every port's packets, what is due, and what the ports are to send. A round that begins with
+    /// frames that were put off goes on behind their port, so that no port is passed over.
+    fn round<'e>(
+        &mut self,
+        frames: &mut Box<Batch>,
+        put_off: &mut Option<PortId>,
+        watch: &mut impl Watch<'e>,
+    ) -> usize {
         let ports = self.neighbours.outputs.ports.len();
-        let mut total = 0;
-        for index in 0..ports {
-            total += self.of_port(PortId(index as u16), frames, watch);
+        let (mut first, mut total) = (0, 0);
+        if let Some(id) = put_off.take() {
+            first = usize::from(id.0) + 1;
+            total = frames.len();
+            self.received(id, frames, watch);
+        }
+        for index in first..ports {
+            let id = PortId(index as u16);
+            let count = self.receive(id, frames);
+            watch.lap(Timed::Receive, count);
+            if count == 0 {
+                continue;
+            }
+            total += count;
+            if !core::ptr::eq(Arc::as_ptr(self.reader.load()), self.tables) {
+                *put_off = Some(id);
+                break;
+            }
+            self.received(id, frames, watch);
         }
         self.timers(watch);
         let left = queue::send(&mut self.neighbours.outputs);
@@ -445,24 +481,20 @@ impl<'t> Stages<'t> {
     }
 
     /// One batch from a port. Returns how many packets came.
-    fn of_port<'e>(
-        &mut self,
-        id: PortId,
-        frames: &mut Box<Batch>,
-        watch: &mut impl Watch<'e>,
-    ) -> usize {
-        let Outputs { ports, buffers, objects, now, .. } = &mut self.neighbours.outputs;
+    fn receive(&mut self, id: PortId, frames: &mut Batch) -> usize {
+        let Outputs { ports, buffers, now, .. } = &mut self.neighbours.outputs;
         let Some(Some(attached)) = ports.get_mut(usize::from(id.0)) else { return 0 };
-        let port = objects.port(id).filter(|port| port.spec.up);
-        let count = receive(attached, port.is_some(), *now, buffers, frames);
-        watch.lap(Timed::Receive, count);
-        if let Some(port) = port.filter(|_| count > 0) {
-            match self.tables.is_traced() {
-                false => self.frames(frames, port, watch),
-                true => self.frames_with_traces(frames, port),
-            }
+        receive(attached, *now, buffers, frames)
+    }
+
+    /// Handles what was received from a port.
+    fn received<'e>(&mut self, id: PortId, frames: &mut Box<Batch>, watch: &mut impl Watch<'e>) {
+        let Outputs { buffers, objects, .. } = &mut self.neighbours.outputs;
+        match objects.port(id).filter(|port| port.spec.up) {
+            None => drop_of_down(frames, buffers),
+            Some(port) if self.tables.is_traced() => self.frames_with_traces(frames, port),
+            Some(port) => self.frames(frames, port, watch),
         }
-        count
     }
 
     /// Handles frames of a port.

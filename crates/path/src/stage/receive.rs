@@ -6,11 +6,9 @@ use packet::{Batch, DropReason, Time};
 
 use crate::outputs::{Attached, Buffers};
 
-/// Receives one batch into `frames`, which is empty. Returns how many packets came, those that are
-/// dropped at once included.
+/// Receives one batch into `frames`, which is empty. Returns how many packets came.
 pub(crate) fn receive(
     attached: &mut Attached,
-    is_up: bool,
     now: Time,
     buffers: &mut Buffers<'_>,
     frames: &mut Batch,
@@ -22,13 +20,15 @@ pub(crate) fn receive(
             frames.len()
         }
     };
-    if count == 0 {
-        return 0;
-    }
-    buffers.statistics.batches.add(1);
-    buffers.statistics.received.add(count as u64);
-    if !is_up {
-        frames.drain(..).for_each(|packet| buffers.drop(packet, DropReason::PortDown));
+    if count > 0 {
+        buffers.statistics.batches.add(1);
+        buffers.statistics.received.add(count as u64);
     }
     count
+}
+
+/// Drops what came from a port that is down, or that there is no more.
+#[cold]
+pub(crate) fn drop_of_down(frames: &mut Batch, buffers: &mut Buffers<'_>) {
+    frames.drain(..).for_each(|packet| buffers.drop(packet, DropReason::PortDown));
 }
