@@ -53,9 +53,10 @@ impl Connections {
         let is_same = control.is_live() && control.generation() == handle.generation;
         let has_sent = direction == Direction::Reply || control.flags().has(Flags::REPLIED);
         let is_on_its_way = match quoted.protocol {
-            Protocol::TCP => {
-                sequence.is_some_and(|sequence| tcp::is_on_its_way(&own, &peer, sequence))
-            }
+            Protocol::TCP => sequence.is_some_and(|quoted| {
+                let sequence = self.as_sent(handle.index, direction.opposite(), quoted);
+                tcp::is_on_its_way(&own, &peer, sequence.unwrap_or(quoted))
+            }),
             _ => true,
         };
         if !(is_same && has_sent && is_on_its_way) {
@@ -72,7 +73,8 @@ impl Translation {
     /// Translates an ICMP error that goes in the translation's direction: its own destination, its
     /// source if that of the direction is translated, and the packet that it quotes, which becomes
     /// what its sender has sent. `icmp`, `quoted` and `quoted_upper` say where the ICMP header, the
-    /// quoted IP header and the header behind that begin.
+    /// quoted IP header and the header behind that begin; `sequence` is the number that the sender has
+    /// sent it with, if a helper has shifted it ([`Connections::as_sent`]).
     ///
     /// # Errors
     /// The packet is not what the connection has; it is left as it was.
@@ -82,6 +84,7 @@ impl Translation {
         icmp: usize,
         quoted: usize,
         quoted_upper: usize,
+        sequence: Option<u32>,
     ) -> Result<(), NotTranslated> {
         let is_v6 = self.tuple.addresses.is_v6();
         let (version, least) = if is_v6 { (6, 40) } else { (4, 20) };
@@ -100,6 +103,9 @@ impl Translation {
         let places = if is_v6 { 8..40 } else { 12..20 };
         let addresses_before = checksum::sum(&packet[places.clone()]);
 
+        if let Some(sequence) = sequence {
+            renumber(&mut packet[quoted_upper..], sequence);
+        }
         let inner = self.tuple.reversed();
         self.write_quoted(&mut packet[quoted..], quoted_upper - quoted, &inner);
         // Its own addresses: the destination always, as it goes to the one who has sent the packet.
@@ -137,6 +143,17 @@ impl Translation {
             crate::rewrite::update(&mut quoted[10..12], self.addresses_delta);
         }
         self.write_upper(&mut quoted[upper..], tuple);
+    }
+}
+
+/// Writes the sequence number of a quoted TCP segment, and its checksum if that is there.
+fn renumber(segment: &mut [u8], sequence: u32) {
+    let Some(place) = segment.get_mut(4..8) else { return };
+    let before = checksum::sum(place);
+    place.copy_from_slice(&sequence.to_be_bytes());
+    let delta = difference(checksum::sum(place).into(), before.into());
+    if let Some(field) = segment.get_mut(16..18) {
+        crate::rewrite::update(field, delta);
     }
 }
 

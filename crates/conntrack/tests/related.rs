@@ -98,7 +98,7 @@ fn an_error_is_translated_outside_and_inside() {
     assert_eq!(direction, Direction::Reply);
     let translation = gate.table.translation(handle, direction).unwrap();
     let mut packet = error(&outer, &translated);
-    translation.apply_to_error(&mut packet, 20, 28, 48).unwrap();
+    translation.apply_to_error(&mut packet, 20, 28, 48, None).unwrap();
     assert_eq!(packet, error(&addresses(0x0c0c_0c0c, 0x0b00_0001), &original));
     // An error that quotes addresses behind the translation is nobody's.
     let inside = gate.table.related(0, &addresses(9, 0x0b00_0001), &original, None, gate.now);
@@ -108,7 +108,7 @@ fn an_error_is_translated_outside_and_inside() {
         let mut short = error(&outer, &translated);
         short.truncate(length);
         let copy = short.clone();
-        if translation.apply_to_error(&mut short, 20, 28, 48).is_err() {
+        if translation.apply_to_error(&mut short, 20, 28, 48, None).is_err() {
             assert_eq!(short, copy);
             assert!(length < 48);
         }

@@ -66,6 +66,7 @@ fn gateway(outside: Option<&str>) -> Gateway {
     let flows = vec![
         flow(0, 100, &[], &[ct(false, Some(1), nat.clone(), None)]),
         flow(1, 30, &[has(related)], &[ct(true, None, nat, None), Action::Normal]),
+        flow(1, 25, &[has(CtState::REL)], &[Action::Normal]),
         flow(1, 20, &[has(CtState::EST)], &[Action::Normal]),
         control(6, Alg::Ftp, (Field::TcpDst, 21)),
         control(17, Alg::Tftp, (Field::UdpDst, 69)),
@@ -231,6 +232,55 @@ fn sequence_numbers_are_shifted_both_ways_and_sent_again_alike() {
     gateway.receive(WAN, &server(outside, ACK, (9011, 1007 + short + 18), ""));
     let (_, sent) = gateway.sent_one(LAN);
     assert_eq!(read(&sent).1, (9011, 1007 + long + 23));
+    gateway.assert_nothing_lost();
+}
+
+/// A router behind the gateway knows no numbers but those that have left, and the client those alone that it
+/// has used.
+#[test]
+fn an_error_about_a_shifted_segment_quotes_what_its_sender_has_sent() {
+    let outside = "9.9.9.9";
+    let mut gateway = gateway(Some(outside));
+    open(&mut gateway, outside);
+    let line = "PORT 192,168,13,5,18,52\r\n";
+    gateway.receive(LAN, &client(PUSH, (1001, 9001), line));
+    gateway.sent_one(WAN);
+    let list = client(PUSH, (1001 + line.len() as u32, 9001), "LIST\r\n");
+    gateway.receive(LAN, &list);
+    let (_, went) = gateway.sent_one(WAN);
+    // Fragmentation needed, with all of the segment or with 8 bytes of it, as RFC 1812 and RFC 792 say.
+    for length in [went.len(), 28] {
+        let error = |to: &str, quoted: &[u8]| {
+            let mut rest = vec![3, 4, 0, 0, 0, 0, 2, 64];
+            rest.extend(&quoted[..length]);
+            let sum = wire::checksum::checksum(&rest);
+            rest[2..4].copy_from_slice(&sum.to_be_bytes());
+            packet(ip("198.51.100.1"), ip(to), Protocol::ICMP, 64, &rest)
+        };
+        gateway.receive(WAN, &error(outside, &went));
+        let (_, told) = gateway.sent_one(LAN);
+        let mut wanted = error(CLIENT, &list);
+        // The gateway's own hop, out and back.
+        wanted[8] -= 1;
+        wanted[10..12].fill(0);
+        let sum = wire::checksum::checksum(&wanted[..20]);
+        wanted[10..12].copy_from_slice(&sum.to_be_bytes());
+        wanted[36] -= 1;
+        wanted[38..40].copy_from_slice(&told[38..40]);
+        wanted[22..24].copy_from_slice(&told[22..24]);
+        assert_eq!(told, wanted);
+        assert_eq!(wire::checksum::checksum(&told[20..]), 0);
+        assert_eq!(wire::checksum::checksum(&told[28..48]), 0);
+    }
+    // About one that was never sent, with the shift in mind.
+    let mut stranger = went.clone();
+    stranger[24..28].copy_from_slice(&(1001u32 + 60).to_be_bytes());
+    let mut rest = vec![3, 4, 0, 0, 0, 0, 2, 64];
+    rest.extend(&stranger[..28]);
+    let sum = wire::checksum::checksum(&rest);
+    rest[2..4].copy_from_slice(&sum.to_be_bytes());
+    gateway.receive(WAN, &packet(ip("198.51.100.1"), ip(outside), Protocol::ICMP, 64, &rest));
+    assert_eq!(drops(&gateway), [("flow_miss", 1)]);
     gateway.assert_nothing_lost();
 }
 

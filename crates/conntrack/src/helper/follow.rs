@@ -146,6 +146,12 @@ impl Connections {
         self.helpers.acknowledging(index, direction, packet)
     }
 
+    /// What its sender knows the sequence number of a packet of this direction as that an ICMP error
+    /// quotes, if a helper has shifted it.
+    pub fn as_sent(&self, index: u32, direction: Direction, sequence: u32) -> Option<u32> {
+        self.helpers.as_sent(index, direction, sequence)
+    }
+
     /// What helpers have done.
     pub fn helper_counts(&self) -> HelperCounts {
         let [followed, distrusted, refused] =

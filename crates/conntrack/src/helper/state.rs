@@ -121,6 +121,17 @@ impl Helpers {
         Some(Packet::Tcp(Segment { acknowledgment, sacked, ..*segment }))
     }
 
+    /// What the sender of a direction knows a sequence number as that has left translated. `None` if the
+    /// connection's numbers are not shifted.
+    pub(crate) fn as_sent(&self, index: u32, direction: Direction, sequence: u32) -> Option<u32> {
+        if self.shifted.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let states = lock(&self.states);
+        let state = states.get(&index).filter(|state| state.is_shifted())?;
+        Some(state.shifts[direction.at()].acknowledgment(sequence))
+    }
+
     /// The connection at this place has ended.
     pub(crate) fn forget(&self, index: u32) {
         if self.count.load(Ordering::Acquire) == 0 {

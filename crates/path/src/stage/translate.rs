@@ -197,9 +197,11 @@ fn try_translate_by(
         Named::Related(handle, direction, _) => {
             let translation = connections.translation(handle, direction)?;
             let headers = known.headers(packet);
-            let Quoted { places: [icmp, quoted, upper], .. } =
+            let Quoted { places: [icmp, quoted, upper], sequence, .. } =
                 Quoted::read(packet.bytes(), &headers)?;
-            translation.apply_to_error(packet.bytes_mut(), icmp, quoted, upper).ok()
+            let sequence = sequence
+                .and_then(|number| connections.as_sent(handle.index, direction.opposite(), number));
+            translation.apply_to_error(packet.bytes_mut(), icmp, quoted, upper, sequence).ok()
         }
         Named::Untracked | Named::Absent(..) => None,
     }
