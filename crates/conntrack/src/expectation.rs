@@ -74,7 +74,12 @@ type Place = (u16, Protocol, IpAddr, u16);
 
 struct Maps {
     by_place: HashMap<Place, Vec<Expectation>, Keyed>,
+    /// Where those of a master are, by its place in the table, the oldest first.
     by_master: HashMap<u32, Vec<Place>, Keyed>,
+    /// How many there are.
+    count: u32,
+    /// None of them is too old before.
+    void_from: Time,
     log: Log,
 }
 
@@ -136,6 +141,8 @@ impl Expectations {
         let maps = Maps {
             by_place: HashMap::with_hasher(keyed),
             by_master: HashMap::with_hasher(keyed),
+            count: 0,
+            void_from: Time(u64::MAX),
             log: Log::default(),
         };
         Self { maps: Mutex::new(maps), count: AtomicU32::new(0), most }
@@ -153,46 +160,9 @@ impl Expectations {
         now: Time,
     ) -> Result<(), NotExpected> {
         let mut maps = lock(&self.maps);
-        if self.count() >= self.most {
-            // At most as many as the table has, and only while it is full.
-            maps.remove(|old| now >= old.until);
-            self.count.store(maps.count(), Ordering::Release);
-        }
-        let place = new.place();
-        if let Some(there) = maps.by_place.get(&place) {
-            let live = || there.iter().filter(|old| now < old.until);
-            if live().any(|old| old.clashes(&new) && old.master.index != new.master.index) {
-                return Err(NotExpected::Clash);
-            }
-        }
-        // The same again, and what is void at this place.
-        maps.remove_at(&place, |old| now >= old.until || old.clashes(&new));
-        if maps.by_place.get(&place).is_some_and(|there| there.len() >= AT_ONE_PLACE) {
-            return Err(NotExpected::Full);
-        }
-        let index = new.master.index;
-        let mut of_it = maps.by_master.remove(&index).unwrap_or_default();
-        let maps = &mut *maps;
-        of_it.retain(|place| {
-            let there = maps.by_place.get(place);
-            there.is_some_and(|there| there.iter().any(|old| old.master.index == index))
-        });
-        while of_it.len() >= of_master.max(1) {
-            let oldest = of_it.remove(0);
-            maps.remove_at(&oldest, |old| old.master.index == index);
-        }
-        let total = maps.count();
-        if total >= self.most {
-            self.count.store(total, Ordering::Release);
-            maps.by_master.insert(index, of_it);
-            return Err(NotExpected::Full);
-        }
-        of_it.push(place);
-        maps.by_master.insert(index, of_it);
-        maps.by_place.entry(place).or_default().push(new);
-        maps.log.push(ExpectationChange::New(new));
-        self.count.store(total + 1, Ordering::Release);
-        Ok(())
+        let added = maps.add(new, of_master, self.most, now);
+        self.count.store(maps.count, Ordering::Release);
+        added
     }
 
     /// Which one a packet without connection is of.
@@ -224,7 +194,7 @@ impl Expectations {
         };
         if !found.is_permanent {
             maps.remove_at(&place, |old| *old == found);
-            self.count.store(maps.count(), Ordering::Release);
+            self.count.store(maps.count, Ordering::Release);
         }
         true
     }
@@ -235,18 +205,17 @@ impl Expectations {
             return;
         }
         let mut maps = lock(&self.maps);
-        let Some(places) = maps.by_master.remove(&master) else { return };
-        for place in places {
+        while let Some(&place) = maps.by_master.get(&master).and_then(|places| places.first()) {
             maps.remove_at(&place, |old| old.master.index == master);
         }
-        self.count.store(maps.count(), Ordering::Release);
+        self.count.store(maps.count, Ordering::Release);
     }
 
     /// Ends all.
     pub(crate) fn flush(&self) {
         let mut maps = lock(&self.maps);
         maps.remove(|_| true);
-        self.count.store(0, Ordering::Release);
+        self.count.store(maps.count, Ordering::Release);
     }
 
     /// The changes after the first `since`, as far as they are remembered, and how many there were.
@@ -263,36 +232,188 @@ impl Expectations {
 }
 
 impl Maps {
-    fn count(&self) -> u32 {
-        self.by_place.values().map(|there| there.len() as u32).sum()
-    }
-
-    fn remove_at(&mut self, place: &Place, is_void: impl Fn(&Expectation) -> bool) {
-        let log = &mut self.log;
-        if let Some(there) = self.by_place.get_mut(place) {
-            there.retain(|old| stays(old, &is_void, log));
-            if there.is_empty() {
-                self.by_place.remove(place);
+    fn add(
+        &mut self,
+        new: Expectation,
+        of_master: usize,
+        most: u32,
+        now: Time,
+    ) -> Result<(), NotExpected> {
+        if self.count >= most && now >= self.void_from {
+            // At most as many as the table has, and only when one of them is too old.
+            self.remove(|old| now >= old.until);
+        }
+        let (place, master) = (new.place(), new.master.index);
+        if let Some(there) = self.by_place.get(&place) {
+            let live = || there.iter().filter(|old| now < old.until);
+            if live().any(|old| old.clashes(&new) && old.master.index != master) {
+                return Err(NotExpected::Clash);
             }
         }
+        // The same again, and what is void at this place.
+        self.remove_at(&place, |old| now >= old.until || old.clashes(&new));
+        if self.by_place.get(&place).is_some_and(|there| there.len() >= AT_ONE_PLACE) {
+            return Err(NotExpected::Full);
+        }
+        while let Some(places) = self.by_master.get(&master)
+            && places.len() >= of_master.max(1)
+        {
+            let oldest = places[0];
+            self.remove_at(&oldest, |old| old.master.index == master);
+        }
+        if self.count >= most {
+            return Err(NotExpected::Full);
+        }
+        self.by_place.entry(place).or_default().push(new);
+        self.by_master.entry(master).or_default().push(place);
+        self.count += 1;
+        self.void_from = self.void_from.min(new.until);
+        self.log.push(ExpectationChange::New(new));
+        Ok(())
     }
 
+    /// Removes those at one place that are void.
+    fn remove_at(&mut self, place: &Place, is_void: impl Fn(&Expectation) -> bool) {
+        let Some(there) = self.by_place.get_mut(place) else { return };
+        let gone: Vec<_> = there.extract_if(.., |old| is_void(old)).collect();
+        if there.is_empty() {
+            self.by_place.remove(place);
+        }
+        gone.into_iter().for_each(|old| self.removed(old));
+    }
+
+    /// Removes all that are void.
     fn remove(&mut self, is_void: impl Fn(&Expectation) -> bool) {
-        let log = &mut self.log;
+        let mut gone = Vec::new();
         self.by_place.retain(|_, there| {
-            there.retain(|old| stays(old, &is_void, log));
+            gone.extend(there.extract_if(.., |old| is_void(old)));
             !there.is_empty()
         });
-        let by_place = &self.by_place;
-        self.by_master.retain(|_, places| places.iter().any(|place| by_place.contains_key(place)));
+        gone.into_iter().for_each(|old| self.removed(old));
+        let left = self.by_place.values().flatten().map(|old| old.until);
+        self.void_from = left.min().unwrap_or(Time(u64::MAX));
+    }
+
+    /// One is not at its place any more.
+    fn removed(&mut self, old: Expectation) {
+        let (place, master) = (old.place(), old.master.index);
+        if let Some(places) = self.by_master.get_mut(&master) {
+            if let Some(at) = places.iter().position(|of_it| *of_it == place) {
+                places.remove(at);
+            }
+            if places.is_empty() {
+                self.by_master.remove(&master);
+            }
+        }
+        self.count -= 1;
+        self.log.push(ExpectationChange::Destroy(old));
     }
 }
 
-/// Whether one stays. That it does not is logged.
-fn stays(old: &Expectation, is_void: &impl Fn(&Expectation) -> bool, log: &mut Log) -> bool {
-    let is_void = is_void(old);
-    if is_void {
-        log.push(ExpectationChange::Destroy(*old));
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use types::Addresses;
+
+    use super::*;
+
+    const MOST: u32 = 6;
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        Add { master: u32, source: Option<u8>, port: u16, lasts: u64, of_master: usize },
+        Fulfil { master: u32, source: u8, port: u16 },
+        Forget(u32),
+        Wait(u64),
+        Flush,
     }
-    !is_void
+
+    fn act() -> impl Strategy<Value = Act> {
+        let (master, port) = (0..4_u32, 0..4_u16);
+        prop_oneof![
+            6 => (master.clone(), proptest::option::of(0..3_u8), port.clone(), 0..40_u64, 0..4_usize)
+                .prop_map(|(master, source, port, lasts, of_master)| Act::Add {
+                    master, source, port, lasts, of_master
+                }),
+            3 => (master.clone(), 0..3_u8, port)
+                .prop_map(|(master, source, port)| Act::Fulfil { master, source, port }),
+            1 => master.prop_map(Act::Forget),
+            2 => (0..20_u64).prop_map(Act::Wait),
+            1 => Just(Act::Flush),
+        ]
+    }
+
+    fn host(number: u8) -> IpAddr {
+        [10, 0, 0, number].into()
+    }
+
+    proptest! {
+        /// What is known of a master is what is there of it, and nothing that has ended takes room.
+        #[test]
+        fn places_and_masters_say_the_same(acts in vec(act(), 1..80)) {
+            let expectations = Expectations::new(MOST, [1, 2]);
+            let (mut now, mut added, mut seen) = (Time(0), 0, 0);
+            for act in acts {
+                match act {
+                    Act::Add { master, source, port, lasts, of_master } => {
+                        let new = Expectation {
+                            zone: 0,
+                            master: Handle { index: master, generation: 1 },
+                            protocol: Protocol::TCP,
+                            source: source.map(host),
+                            source_port: None,
+                            destination: host(9),
+                            destination_port: port,
+                            translated: None,
+                            translated_source: None,
+                            helper: 0,
+                            is_permanent: port == 3,
+                            until: Time(now.0 + lasts),
+                        };
+                        let there = expectations.all();
+                        let live = there.iter().filter(|old| now < old.until).count();
+                        match expectations.add(new, of_master, now) {
+                            Ok(()) => added += 1,
+                            Err(NotExpected::Full) => prop_assert!(live >= MOST as usize),
+                            Err(why) => prop_assert_eq!(why, NotExpected::Clash),
+                        }
+                    }
+                    Act::Fulfil { master, source, port } => {
+                        let addresses = Addresses::V4 {
+                            source: [10, 0, 0, source].into(),
+                            destination: [10, 0, 0, 9].into(),
+                        };
+                        let tuple = Tuple::new(addresses, Protocol::TCP, 1000, port);
+                        expectations.fulfil(master, 0, &tuple, now);
+                    }
+                    Act::Forget(master) => {
+                        expectations.forget(master);
+                        prop_assert!(expectations.all().iter().all(|it| it.master.index != master));
+                    }
+                    Act::Wait(time) => now = Time(now.0 + time),
+                    Act::Flush => expectations.flush(),
+                }
+                let (all, maps) = (expectations.all(), lock(&expectations.maps));
+                prop_assert!(all.len() <= MOST as usize);
+                prop_assert_eq!(all.len(), maps.count as usize);
+                prop_assert_eq!(maps.count, expectations.count());
+                prop_assert!(all.iter().all(|it| maps.void_from <= it.until));
+                let mut of_masters: Vec<_> = maps
+                    .by_master
+                    .iter()
+                    .flat_map(|(master, places)| places.iter().map(|place| (*master, *place)))
+                    .collect();
+                let mut there: Vec<_> =
+                    all.iter().map(|it| (it.master.index, it.place())).collect();
+                of_masters.sort_by_key(|(master, place)| (*master, place.3));
+                there.sort_by_key(|(master, place)| (*master, place.3));
+                prop_assert_eq!(of_masters, there);
+                prop_assert!(maps.by_master.values().all(|places| !places.is_empty()));
+                seen = maps.log.count;
+            }
+            let ended = seen - added;
+            prop_assert_eq!(added - ended, u64::from(expectations.count()));
+        }
+    }
 }
