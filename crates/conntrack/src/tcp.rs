@@ -222,7 +222,7 @@ fn reset(
             // what the receiver has acknowledged, or the end of what the sender has sent. Another
             // one within the window is answered by a challenge ACK.
             let expected = peer.acknowledged();
-            let is_exact = segment.sequence == own.end()
+            let is_exact = own.has(mark::SENT) && segment.sequence == own.end()
                 || peer.has(mark::ACKNOWLEDGED) && segment.sequence == expected;
             let is_near = peer.has(mark::ACKNOWLEDGED)
                 && !before(segment.sequence, expected)

@@ -401,6 +401,19 @@ fn a_connection_is_picked_up_in_the_middle_if_that_is_wanted() {
     assert_eq!(it.state(), Some(State::Close));
 }
 
+/// Nothing was heard of the other side yet but what it is told: its next number.
+#[test]
+fn what_is_picked_up_and_not_answered_does_not_end_by_a_guess() {
+    let mut it = Connection::with(&Settings { pick_up: true, ..settings(64) });
+    assert_eq!(it.client(segment("A", 1001, 5001, 100)), NEW);
+    for sequence in [0, 1, 5000, 900_000, u32::MAX] {
+        assert_eq!(it.server(segment("R", sequence, 0, 0)), INV, "{sequence}");
+        assert_eq!(it.state(), Some(State::Established));
+    }
+    assert_eq!(it.server(segment("R", 5001, 0, 0)), REPLY);
+    assert_eq!(it.state(), Some(State::Close));
+}
+
 #[test]
 fn a_syn_that_is_sent_again_keeps_no_connection() {
     let mut it = Connection::new();
