@@ -68,6 +68,20 @@ pub enum Verdict {
     Flood,
 }
 
+impl Verdict {
+    /// Whether a router or a host does this, to packets alone whose frames were for it.
+    pub(crate) fn is_routed(self) -> bool {
+        match self {
+            Self::Refuse(..)
+            | Self::Forward(_)
+            | Self::Protect(..)
+            | Self::Decrypt(_)
+            | Self::Deliver => true,
+            Self::Drop(_) | Self::Reassemble | Self::Output(_) | Self::Flood => false,
+        }
+    }
+}
+
 /// What the sender of a refused packet is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {

@@ -519,6 +519,7 @@ fn frames_for_other_stations_are_not_routed() {
     assert!(gateway.lan.push(&frame(OTHER_MAC, HOST_MAC, &packet)));
     gateway.poll();
     assert_eq!(gateway.drops(), [("link_not_for_us", 1)]);
+    assert_eq!(counts(&gateway).connections, 0, "what is dropped opens none");
     gateway.receive(LAN, &packet);
     gateway.sent_one(WAN);
     // The same flow, from the cache.

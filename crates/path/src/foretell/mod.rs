@@ -35,7 +35,7 @@ use crate::host::{Delivery, answer_to, delivery, echo, error_about};
 use crate::mss::tunnel_limit;
 use crate::outputs::Objects;
 use crate::stage::apply::{is_judged_again, is_own, is_source_routed};
-use crate::stage::connections::has_ended_hops;
+use crate::stage::connections::goes_no_further;
 use crate::stage::oversize::Fit;
 use crate::stage::parse;
 
@@ -342,7 +342,7 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
             self.trace.step(|| Step::AsQuoted);
             return self.packet(arriving, true);
         }
-        if !has_ended_hops(&decision, Some(&beside.extension), facts) {
+        if !goes_no_further(&decision, Some(&beside.extension), facts) {
             let refused = self.opens(beside.change.as_ref(), arriving.now);
             if let Some(reason) = refused {
                 return Fate::Dropped(reason);

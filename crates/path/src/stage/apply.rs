@@ -379,16 +379,10 @@ impl Applier<'_, '_> {
         limit: &mut Limit,
         queues: &mut Queues,
     ) {
+        if known.facts.is(FOREIGN) && known.decision.verdict().is_routed() {
+            return self.end::<EXTENSION>(packet, known, DropReason::LinkNotForUs);
+        }
         match known.decision.verdict() {
-            Verdict::Forward(_)
-            | Verdict::Protect(..)
-            | Verdict::Refuse(..)
-            | Verdict::Deliver
-            | Verdict::Decrypt(_)
-                if known.facts.is(FOREIGN) =>
-            {
-                self.end::<EXTENSION>(packet, known, DropReason::LinkNotForUs);
-            }
             Verdict::Forward(next_hop) => {
                 let limit = self.neighbours.outputs.objects.next_hop(next_hop).map(|hop| hop.mtu);
                 self.send_on::<EXTENSION>(packet, known, None, (next_hop, limit), queues);

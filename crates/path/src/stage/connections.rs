@@ -15,7 +15,7 @@ use pipeline::NatNew;
 use wire::Protocol;
 use wire::common::Facts;
 
-use crate::batch::{Packets, Record};
+use crate::batch::{FOREIGN, Packets, Record};
 use crate::cache::lookup::{Family, V4, V6};
 use crate::cache::{Cache, key};
 use crate::connection::{self, Before, Change, NewSource};
@@ -241,7 +241,7 @@ impl Confirming<'_, '_> {
                 let asked = decision.is_passing().then(|| &self.extensions.asked[at]);
                 let change = asked.and_then(|asked| asked.change.as_ref()).filter(|change| {
                     let opens = matches!(change, Change::Make { .. });
-                    !(opens && has_ended_hops(&decision, self.extension(&decision), facts))
+                    !(opens && goes_no_further(&decision, self.extension(&decision), facts))
                         || self.leaves_as_copy(&decision, facts)
                 });
                 // What is to be written is read before.
@@ -311,12 +311,12 @@ impl Confirming<'_, '_> {
         batch.records[at].decision = Decision::drop(DropReason::ConnectionGone);
     }
 
-    /// Whether neither a packet nor a copy of it leaves, as what comes behind the flows says, or since
-    /// its hop limit ends here. It opens no connection.
+    /// Whether neither a packet nor a copy of it leaves, as what comes behind the flows says, or as apply
+    /// drops it whatever was decided. It opens no connection.
     fn ends_behind(&self, decision: &Decision, facts: Facts) -> bool {
-        let has_ended = is_refused_behind(decision)
-            || has_ended_hops(decision, self.extension(decision), facts);
-        has_ended && !self.leaves_as_copy(decision, facts)
+        let is_dropped = is_refused_behind(decision)
+            || goes_no_further(decision, self.extension(decision), facts);
+        is_dropped && !self.leaves_as_copy(decision, facts)
     }
 
     /// Whether a copy of a packet leaves.
@@ -324,7 +324,7 @@ impl Confirming<'_, '_> {
         let number = decision.extension().filter(|_| decision.is_copied());
         let copies = number.map_or(&[][..], |number| self.extensions.copies_of(number));
         copies.iter().any(|Copied { decision, extension }| {
-            !decision.is_dropped() && !has_ended_hops(decision, Some(extension), facts)
+            !decision.is_dropped() && !goes_no_further(decision, Some(extension), facts)
         })
     }
 
@@ -626,12 +626,17 @@ fn is_refused_behind(decision: &Decision) -> bool {
     }
 }
 
-/// Whether apply drops a packet since its hop limit ends here.
-pub(crate) fn has_ended_hops(
+/// Whether apply drops a packet whatever was decided: its hop limit ends here, or it is to be routed and its
+/// frame is for another station.
+#[inline]
+pub(crate) fn goes_no_further(
     decision: &Decision,
     extension: Option<&Extension>,
     facts: Facts,
 ) -> bool {
+    if facts.is(FOREIGN) && decision.verdict().is_routed() {
+        return true;
+    }
     if !matches!(decision.verdict(), Verdict::Forward(_) | Verdict::Protect(..)) {
         return false;
     }
