@@ -229,9 +229,10 @@ fn arp_requests_for_us_are_answered_and_others_not() {
     });
     ask(&mut gateway, "192.168.13.1");
     let (address, mac) = (ip("192.168.13.77"), Mac([2, 0xcc, 0, 0, 0, 9]));
+    let since = gateway.publisher.current().port(LAN).unwrap().since;
     assert_eq!(
         gateway.events.pop(),
-        Ok(Event::NeighbourSeen { port: LAN, address, mac, solicited: false })
+        Ok(Event::NeighbourSeen { port: LAN, since, address, mac, solicited: false })
     );
     gateway.change(|tables| tables.set_neighbour(LAN, address, mac).unwrap());
     gateway.sent(LAN);

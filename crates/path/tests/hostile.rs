@@ -264,7 +264,8 @@ fn only_who_was_asked_for_is_learned_and_moves_are_limited() {
     say(&mut gateway, wire::arp::Operation::Reply, 30, mac(2));
     say(&mut gateway, wire::arp::Operation::Reply, 30, mac(3));
     let address = "192.168.13.30".parse().unwrap();
-    let seen = |mac, solicited| Event::NeighbourSeen { port: LAN, address, mac, solicited };
+    let since = gateway.publisher.current().port(LAN).unwrap().since;
+    let seen = |mac, solicited| Event::NeighbourSeen { port: LAN, since, address, mac, solicited };
     assert_eq!(gateway.events.pop(), Ok(seen(mac(2), true)));
     assert!(gateway.events.pop().is_err());
     assert_eq!(unasked(&gateway), 361);

@@ -15,6 +15,9 @@ pub enum Event {
     NeighbourSeen {
         /// The port that the message came by.
         port: PortId,
+        /// The port's [`crate::Port::since`]: by the time that this is heard, its number may be
+        /// another one's, or it may be in another VRF.
+        since: u64,
         /// The station's IP address.
         address: IpAddr,
         /// Its Ethernet address.

@@ -174,7 +174,10 @@ impl Neighbours {
     /// Applies a worker's event. Returns whether the tables changed.
     pub(super) fn hear(&mut self, tables: &mut Tables, event: Event, now: Time) -> bool {
         match event {
-            Event::NeighbourSeen { port, address, mac, solicited } => {
+            Event::NeighbourSeen { port, since, address, mac, solicited } => {
+                if tables.port(port).is_none_or(|port| port.since != since) {
+                    return false;
+                }
                 let known = self.get(port, address).copied();
                 match known.map(|neighbour| neighbour.how) {
                     Some(How::Permanent(_)) => return false,

@@ -57,6 +57,6 @@ pub(crate) fn learn(outputs: &mut Outputs<'_>, port: &Port, address: IpAddr, mac
             return statistics.neighbour_moves_limited.add(1);
         }
     }
-    let event = Event::NeighbourSeen { port: port.id, address, mac, solicited };
+    let event = Event::NeighbourSeen { port: port.id, since: port.since, address, mac, solicited };
     outputs.tell(port.spec.vrf, event);
 }

@@ -67,7 +67,9 @@ fn set(control: &mut Control, port: &str, state: InterfaceState) {
 
 fn learn(control: &mut Control, port: &str, address: &str) {
     let (port, address) = (id(control, port), address.parse().unwrap());
-    control.event(Event::NeighbourSeen { port, address, mac: STATION, solicited: true }, NOW);
+    let since = neighbours::since(control, port);
+    let seen = Event::NeighbourSeen { port, since, address, mac: STATION, solicited: true };
+    control.event(seen, NOW);
     consistent(control);
 }
 

@@ -10,7 +10,13 @@ const OTHER: Mac = Mac([2, 0, 0, 0, 0, 10]);
 
 fn seen(control: &Control, port: &str, address: &str, mac: Mac, solicited: bool) -> Event {
     let port = control.desired.ports[port].id;
-    Event::NeighbourSeen { port, address: address.parse().unwrap(), mac, solicited }
+    let since = since(control, port);
+    Event::NeighbourSeen { port, since, address: address.parse().unwrap(), mac, solicited }
+}
+
+/// Since when a port is there and in its VRF.
+pub(super) fn since(control: &Control, port: PortId) -> u64 {
+    control.publisher.current().port(port).map_or(0, |port| port.since)
 }
 
 fn hear(control: &mut Control, address: &str, mac: Mac, solicited: bool, now: Time) {
@@ -41,6 +47,35 @@ fn an_answer_makes_a_neighbour_known_and_news_only_moves_it() {
     );
 }
 
+/// A worker may tell of a station when the control thread has moved the port or given its number to another.
+#[test]
+fn what_was_seen_of_another_ports_time_teaches_nothing() {
+    let mut control = running(BASE);
+    let addresses = "addr add 192.168.13.1/24 dev lan";
+    run(&mut control, "link add blue type vrf table 10").unwrap();
+    let early = seen(&control, "lan", "192.168.13.9", MAC, true);
+    run(&mut control, "link set lan master blue").unwrap();
+    // As before the move, or it could not be a neighbour at all.
+    _ = run(&mut control, addresses);
+    control.event(early, NOW);
+    assert_eq!(known(&control, "192.168.13.9"), None);
+    hear(&mut control, "192.168.13.9", MAC, true, NOW);
+    assert_eq!(known(&control, "192.168.13.9"), Some(MAC));
+
+    run(&mut control, "link add link lan name lan.10 type vlan id 10").unwrap();
+    run(&mut control, "addr add 10.5.0.1/24 dev lan.10").unwrap();
+    let early = seen(&control, "lan.10", "10.5.0.9", MAC, true);
+    let number = control.desired.ports["lan.10"].id;
+    run(&mut control, "link del lan.10").unwrap();
+    run(&mut control, "link add link lan name lan.20 type vlan id 20").unwrap();
+    run(&mut control, "addr add 10.5.0.1/24 dev lan.20").unwrap();
+    assert_eq!(control.desired.ports["lan.20"].id, number, "the number is used again");
+    control.event(early, NOW);
+    let tables = control.publisher.current();
+    assert_eq!(tables.port(number).unwrap().neighbours.lookup("10.5.0.9".parse().unwrap()), None);
+    consistent(&control);
+}
+
 #[test]
 fn what_cannot_be_a_neighbour_is_not_learned() {
     let mut control = running(BASE);
@@ -62,6 +97,7 @@ fn what_cannot_be_a_neighbour_is_not_learned() {
     assert_eq!(known(&control, "192.168.13.9"), None);
     let nowhere = Event::NeighbourSeen {
         port: PortId(999),
+        since: 0,
         address: "192.168.13.9".parse().unwrap(),
         mac: MAC,
         solicited: true,
@@ -171,15 +207,12 @@ fn a_flood_of_answers_is_bounded() {
     let text =
         BASE.replace("192.168.13.1/24", "10.0.0.1/8").replace("192.168.13.0/24", "10.0.0.0/8");
     let mut control = running(&text);
+    let port = control.desired.ports["lan"].id;
+    let since = since(&control, port);
     for number in 0..40_000_u32 {
         let address = IpAddr::from((0x0a01_0000 + number).to_be_bytes());
-        let event = Event::NeighbourSeen {
-            port: control.desired.ports["lan"].id,
-            address,
-            mac: MAC,
-            solicited: true,
-        };
-        control.event(event, NOW);
+        control
+            .event(Event::NeighbourSeen { port, since, address, mac: MAC, solicited: true }, NOW);
     }
     consistent(&control);
     let learned = control.publisher.current().port_named("lan").unwrap().neighbours.len();

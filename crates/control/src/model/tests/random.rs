@@ -346,7 +346,8 @@ proptest! {
                 Step::Hear { port, address, solicited } => {
                     if let Some(port) = control.desired.ports.get(port).map(|port| port.id) {
                         let mac = Mac([2, 0, 0, 0, 0, 9]);
-                        control.event(Event::NeighbourSeen { port, address: address.parse().unwrap(), mac, solicited }, now);
+                        let (since, address) = (neighbours::since(&control, port), address.parse().unwrap());
+                        control.event(Event::NeighbourSeen { port, since, address, mac, solicited }, now);
                         consistent(&control);
                     }
                 }
