@@ -174,21 +174,22 @@ impl Pipeline {
     /// numbers.
     ///
     /// # Errors
-    /// [`Refused`]. Nothing is changed then.
+    /// [`Refused`], with the position of the flow that is. Nothing is changed then.
     pub fn replace(
         &mut self,
         vrf: VrfId,
         flows: Vec<Flow>,
         owner: Owner,
-    ) -> Result<Changed, Refused> {
+    ) -> Result<Changed, (usize, Refused)> {
         let mut new = self.clone();
         let mut changed = Changed::default();
         let mut kept = HashSet::new();
-        for flow in flows {
-            match new.find(&flow) {
-                Some(old) if old.owner == owner && old.flow == flow => _ = kept.insert(old.id),
-                _ => _ = kept.insert(new.add(flow, owner, false, &mut changed)?),
-            }
+        for (at, flow) in flows.into_iter().enumerate() {
+            let id = match new.find(&flow) {
+                Some(old) if old.owner == owner && old.flow == flow => old.id,
+                _ => new.add(flow, owner, false, &mut changed).map_err(|why| (at, why))?,
+            };
+            kept.insert(id);
         }
         let goes = |entry: &Entry| {
             entry.owner == owner && entry.flow.vrf == vrf && !kept.contains(&entry.id)
@@ -209,7 +210,8 @@ impl Pipeline {
         changed
     }
 
-    /// Adds a flow.
+    /// Adds a flow. One that `[firewall]` has made is there already, so that what was dumped can be
+    /// read again.
     fn add(
         &mut self,
         flow: Flow,
@@ -221,6 +223,9 @@ impl Pipeline {
         check_actions(&flow.actions, table, owner)?;
         let old = self.find(&flow).cloned();
         match &old {
+            Some(old) if owner == Owner::User && old.owner != owner && old.flow == flow => {
+                return Ok(old.id);
+            }
             Some(old) if old.owner != owner => {
                 return Err(Refused::NotYours { table, id: old.id });
             }

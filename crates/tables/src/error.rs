@@ -19,8 +19,13 @@ use crate::vlan::NotAVlanParent;
 #[non_exhaustive]
 pub enum TableError {
     /// A flow is not taken.
-    #[error("{0}")]
-    Flows(crate::flows::FlowError),
+    #[error("{why}")]
+    Flow {
+        /// Which.
+        id: pipeline::FlowId,
+        /// Why not.
+        why: crate::flows::FlowError,
+    },
     // VRFs
     /// No VRF has this number.
     #[error("there is no VRF number {}", .0.0)]

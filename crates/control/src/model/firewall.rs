@@ -17,7 +17,6 @@ use types::{IpPrefix, VrfId};
 
 use super::desired::Desired;
 use super::flows::{KnownNames, shown_strictly};
-use super::refuse::refusal;
 use super::reload::Notes;
 use super::{Control, Draft};
 use crate::firewall::{Compiled, Cookie, Firewall, Seen, SitePort, Wrong};
@@ -169,12 +168,11 @@ impl Draft<'_> {
         for vrf in vrfs {
             let flows = flows.remove(&vrf).unwrap_or_default();
             let changed = pipeline.replace(vrf, flows, Owner::Firewall);
-            let changed = changed.map_err(|why| self.refuse_flow(&why))?;
+            let changed = changed.map_err(|(_, why)| self.refuse_flow(&why))?;
             report.added += changed.added.len() as u64;
             report.removed += changed.removed.len() as u64;
         }
-        self.make_connections(&pipeline, now)?;
-        self.tables.set_pipeline(pipeline, now).map_err(|error| refusal(&error))?;
+        self.set_pipeline(pipeline, now)?;
         self.desired.firewall_changes += 1;
         Ok(report)
     }

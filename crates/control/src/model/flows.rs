@@ -12,7 +12,7 @@ use pipeline::text::{
     Command, Names, ShownAction, ShownFlow, ShownMatch, parse_change, parse_criteria, parse_flow,
 };
 use pipeline::{Change, Changed, Criteria, Entry, Field, Flow, FlowId, Match, Owner, Pipeline};
-use tables::Tables;
+use tables::{TableError, Tables};
 use types::{PortId, VrfId};
 
 use super::desired::Desired;
@@ -60,6 +60,27 @@ pub(super) fn shown_strictly(flow: &Flow, desired: &Desired) -> String {
     format!("{vrf}table={},priority={}{comma}{matches}", flow.table, flow.priority)
 }
 
+/// The same of a flow whose number alone is known. No view shows these.
+fn shown_by_id(id: FlowId, flows: &Pipeline, desired: &Desired) -> String {
+    let entry = flows.entries().find(|entry| entry.id == id);
+    entry.map(|entry| shown_strictly(&entry.flow, desired)).unwrap_or_default()
+}
+
+/// Why flows are not changed, in words that name other flows as commands do.
+fn why_not(why: &pipeline::Refused, flows: &Pipeline, desired: &Desired) -> String {
+    let shown = |id| shown_by_id(id, flows, desired);
+    match why {
+        pipeline::Refused::Overlaps { id, .. } => {
+            let flow = shown(*id);
+            format!("flow `{flow}` has the same priority and may match the same packets")
+        }
+        pipeline::Refused::NotYours { id, .. } => {
+            format!("flow `{}` was made by [firewall], where it is changed", shown(*id))
+        }
+        why => why.to_string(),
+    }
+}
+
 /// What is unique about a flow.
 type Place = (VrfId, u8, u16, Match);
 
@@ -77,14 +98,14 @@ impl Draft<'_> {
         let mut pipeline = self.tables.pipeline().clone();
         let mut all = Changed::default();
         let mut deleted = HashSet::new();
-        let mut flows: BTreeMap<VrfId, Vec<Flow>> = BTreeMap::new();
+        let mut flows: BTreeMap<VrfId, Vec<(usize, Flow)>> = BTreeMap::new();
         for (at, change) in changes.changes.iter().enumerate() {
             let read =
                 parse_change(command(change.command), &change.flow, &KnownNames(self.desired))
                     .map_err(|wrong| refuse(changes, at, RefusalCode::Invalid, &wrong))?;
             match read {
                 Change::Add { flow, .. } if changes.replace => {
-                    flows.entry(flow.vrf).or_default().push(flow);
+                    flows.entry(flow.vrf).or_default().push((at, flow));
                 }
                 _ if changes.replace => {
                     let why = "flows that replace others are added";
@@ -93,7 +114,8 @@ impl Draft<'_> {
                 change => {
                     let is_deletion = matches!(change, Change::Delete { .. });
                     let done = pipeline.apply(change, Owner::User);
-                    let done = done.map_err(|why| refuse(changes, at, code(&why), &why))?;
+                    let done =
+                        done.map_err(|why| self.not_changed(changes, at, &pipeline, &why))?;
                     if is_deletion {
                         deleted.extend(done.removed.iter().map(|old| old.id));
                     }
@@ -105,13 +127,27 @@ impl Draft<'_> {
             let old = pipeline.entries().map(|entry| entry.flow.vrf);
             let vrfs: BTreeSet<_> = old.chain(flows.keys().copied()).collect();
             for vrf in vrfs {
-                let flows = flows.remove(&vrf).unwrap_or_default();
-                let done = pipeline.replace(vrf, flows, Owner::User);
-                extend(&mut all, done.map_err(|why| Refusal::new(code(&why), why.to_string()))?);
+                let (places, flows): (Vec<_>, Vec<_>) =
+                    flows.remove(&vrf).unwrap_or_default().into_iter().unzip();
+                let done = pipeline
+                    .replace(vrf, flows, Owner::User)
+                    .map_err(|(at, why)| self.not_changed(changes, places[at], &pipeline, &why));
+                extend(&mut all, done?);
             }
         }
         let origin = self.origin;
         self.put_pipeline(pipeline, (&all, &deleted), origin, now).map(Reply::FlowsChanged)
+    }
+
+    /// Why a change of flows is refused, with the other flow if it is for one.
+    fn not_changed(
+        &self,
+        changes: &FlowChanges,
+        at: usize,
+        pipeline: &Pipeline,
+        why: &pipeline::Refused,
+    ) -> Refusal {
+        refuse(changes, at, code(why), &why_not(why, pipeline, self.desired))
     }
 
     /// Has the tables and the desired state have these flows. Others in the place of those that were
@@ -123,9 +159,8 @@ impl Draft<'_> {
         origin: Origin,
         now: Time,
     ) -> Result<FlowReport, Refusal> {
-        self.make_connections(&pipeline, now)?;
         let before = self.tables.pipeline().clone();
-        self.tables.set_pipeline(pipeline, now).map_err(|error| refusal(&error))?;
+        self.set_pipeline(pipeline, now)?;
         let come = self.tables.pipeline().unshared(&before);
         let by_id: BTreeMap<FlowId, Arc<Entry>> =
             come.map(|entry| (entry.id, Arc::clone(entry))).collect();
@@ -157,6 +192,17 @@ impl Draft<'_> {
             }
         }
         Ok(report)
+    }
+
+    /// Has the tables have these flows, and what they need.
+    pub(super) fn set_pipeline(&mut self, pipeline: Pipeline, now: Time) -> Result<(), Refusal> {
+        self.make_connections(&pipeline, now)?;
+        let flows = pipeline.clone();
+        self.tables.set_pipeline(pipeline, now).map_err(|error| {
+            let TableError::Flow { id, why } = &error else { return refusal(&error) };
+            let flow = shown_by_id(*id, &flows, self.desired);
+            Refusal { message: format!("flow `{flow}`: {why}"), ..refusal(&error) }
+        })
     }
 
     /// Removes the flows of a VRF that goes. The journal knows them to go with it.
@@ -236,7 +282,7 @@ impl Draft<'_> {
             extend(&mut all, pipeline.remove(&[*id]));
             match again.filter(|_| stays) {
                 // Of another number of a port or VRF.
-                Some(flow) => extend(&mut all, apply(&mut pipeline, flow, &refuse)?),
+                Some(flow) => extend(&mut all, apply(&mut pipeline, flow, self.desired, &refuse)?),
                 None => notes.note(ChangeKind::Removed, "flow", text),
             }
         }
@@ -256,7 +302,7 @@ impl Draft<'_> {
                 }
                 None => notes.note(ChangeKind::Added, "flow", *text),
             }
-            extend(&mut all, apply(&mut pipeline, flow.clone(), &refuse)?);
+            extend(&mut all, apply(&mut pipeline, flow.clone(), self.desired, &refuse)?);
         }
         let origins = self.desired.flows.clone();
         self.put_pipeline(pipeline, (&all, &HashSet::new()), Origin::Runtime, now)?;
@@ -274,10 +320,16 @@ impl Draft<'_> {
 type Refuse<'r> = &'r dyn Fn(&str, &dyn core::fmt::Display) -> Refusal;
 
 /// Adds a flow.
-fn apply(pipeline: &mut Pipeline, flow: Flow, refuse: Refuse<'_>) -> Result<Changed, Refusal> {
-    let place = format!("table={},priority={}", flow.table, flow.priority);
+fn apply(
+    pipeline: &mut Pipeline,
+    flow: Flow,
+    desired: &Desired,
+    refuse: Refuse<'_>,
+) -> Result<Changed, Refusal> {
+    let text = shown_strictly(&flow, desired);
     let change = Change::Add { flow, check_overlap: false };
-    pipeline.apply(change, Owner::User).map_err(|why| refuse(&place, &why))
+    let done = pipeline.apply(change, Owner::User);
+    done.map_err(|why| refuse(&text, &why_not(&why, pipeline, desired)))
 }
 
 fn extend(all: &mut Changed, more: Changed) {

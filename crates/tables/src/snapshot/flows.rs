@@ -101,14 +101,16 @@ impl Tables {
     /// have counted.
     ///
     /// # Errors
-    /// [`TableError::NoVrf`], [`TableError::Flows`].
+    /// [`TableError::NoVrf`], [`TableError::Flow`].
     pub fn set_pipeline(&mut self, pipeline: Pipeline, now: Time) -> Result<(), TableError> {
         let mut flows = self.flows.clone();
         let changed = Arc::make_mut(&mut flows);
         let before = &self.flows.pipeline;
         let (old, new) = (by_id(before.unshared(&pipeline)), by_id(pipeline.unshared(before)));
-        let come = new.values().map(|entry| &entry.flow);
-        changed.make_pools(come).map_err(TableError::Flows)?;
+        for (id, entry) in &new {
+            let made = changed.make_pools(core::iter::once(&entry.flow));
+            made.map_err(|why| TableError::Flow { id: *id, why })?;
+        }
         changed.leave_pools(old.values().map(|entry| &entry.flow));
         let mut differing = Vec::new();
         for (id, entry) in &old {

@@ -152,7 +152,16 @@ fn zones_become_flows_of_their_vrfs_alone() {
     assert!(nat.contains("reg1=0x3,oif=wan actions=ct(commit,nat(src=192.0.2.1,twice)"), "{nat}");
     // By hand they are not changed, and stay when others are removed.
     let refusal = run(&mut control, "flow del table=243,tcp").unwrap_err();
-    assert!(refusal.message.contains("was made by [firewall]"), "{refusal}");
+    let tcp = lines.iter().find(|line| line.contains(" tcp") || line.contains(",tcp")).unwrap();
+    assert!(refusal.message.contains("` was made by [firewall]"), "{refusal}");
+    assert!(refusal.message.starts_with("flow `table=243,priority="), "{refusal}");
+    // One of them as it is shown is there already.
+    let shown = tcp.trim().split(" # ").next().unwrap();
+    run(&mut control, &format!("flow add {shown}")).unwrap();
+    let refusal =
+        run(&mut control, &format!("flow add {}", shown.replace("actions=", "actions=note:01,")))
+            .unwrap_err();
+    assert!(refusal.message.contains("` was made by [firewall]"), "{refusal}");
     run(&mut control, "flow add table=0,arp actions=drop").unwrap();
     run(&mut control, "flow del-all").unwrap();
     assert_eq!(firewall_flows(&mut control, "vrf=main,table=243"), lines);
