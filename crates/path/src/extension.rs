@@ -20,7 +20,7 @@ use crate::connection::Change;
 use crate::decide::Megaflows;
 use crate::decision::Decision;
 use crate::pairs::Pairs;
-use crate::stage::connections::TRIES;
+use crate::stage::confirm::TRIES;
 
 /// What features do with the packets of a flow. It names rules and holds none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -25,7 +25,7 @@ use crate::host::resolve;
 use crate::outputs::{Attached, Buffers, Neighbours, Objects, Outputs, Ports, Sent};
 use crate::pairs::Pairs;
 use crate::stage::apply::{Applier, State, apply};
-use crate::stage::connections::{Confirming, confirm};
+use crate::stage::confirm::{Confirming, confirm};
 use crate::stage::open::{self, Opener, Unstored};
 use crate::stage::parse::{Parser, parse_frames, parse_packets};
 use crate::stage::queue::{self, Handover, Queueing};

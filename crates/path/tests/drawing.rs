@@ -23,8 +23,9 @@ fn the_graph_lists_the_stages_in_the_order_of_the_code() {
     };
     // One round with the functions that it calls in their places.
     let frames = body("frames<'e>(").replace("self.stages(watch);", body("stages<'e>(&mut self"));
-    let of_port = body("of_port<'e>(").replace("self.frames(frames, port, watch)", &frames);
-    let round = body("round<'e>(&mut self, frames").replace("self.of_port(", &of_port);
+    let received = body("received<'e>(").replace("self.frames(frames, port, watch)", &frames);
+    let loop_over_ports = body("round<'e>(\n").split_once("for index in first..ports").unwrap().1;
+    let round = loop_over_ports.replace("self.received(", &received);
     let round = round.replace("self.timers(watch);", body("timers<'e>(&mut self"));
     let called: Vec<_> = path::graph()
         .iter()

@@ -35,7 +35,7 @@ use crate::host::{Delivery, answer_to, delivery, echo, error_about};
 use crate::mss::tunnel_limit;
 use crate::outputs::Objects;
 use crate::stage::apply::{is_judged_again, is_own, is_source_routed};
-use crate::stage::connections::goes_no_further;
+use crate::stage::confirm::goes_no_further;
 use crate::stage::oversize::Fit;
 use crate::stage::parse;
 

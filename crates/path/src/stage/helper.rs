@@ -17,7 +17,7 @@ use packet::{DropReason, Packet};
 use wire::common::Facts;
 use wire::{Addresses, Protocol};
 
-use super::connections::{Confirming, NotMade};
+use super::confirm::{Confirming, NotMade};
 use crate::batch::Packets;
 
 /// The ports that an announcement may be translated to, if no pool says others: none of well-known

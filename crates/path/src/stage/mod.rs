@@ -1,7 +1,7 @@
 //! The stages of a packet's way, one a file. [`crate::worker`] lists them in order.
 
 pub(crate) mod apply;
-pub(crate) mod connections;
+pub(crate) mod confirm;
 mod frames;
 mod helper;
 pub(crate) mod open;
