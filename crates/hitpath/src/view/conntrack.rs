@@ -180,7 +180,8 @@ pub(crate) fn expectation(view: &ExpectationView) -> String {
         all(is_v4),
     );
     if let Some(master) = &view.master {
-        let tuple = tuple(master).replacen("src=", "master-src=", 1);
+        let tuple = tuple(&TupleView { packets: None, bytes: None, ..master.clone() });
+        let tuple = tuple.replacen("src=", "master-src=", 1);
         text += &tuple.replacen(" dst=", " master-dst=", 1);
     }
     if view.zone != 0 {
@@ -227,7 +228,8 @@ pub(crate) fn statistics(counted: &ConnectionStatistics) -> String {
         distrusted,
         expect_failed,
     } = counted;
-    let failed = not_new + exists + tuple_taken + full + bucket_full + limit;
+    // A tuple that is another's is a port that was tried; others may have been free.
+    let failed = not_new + exists + full + bucket_full + limit;
     format!(
         "entries={connections} max={most} max_ipv6={most_ipv6} bytes={bytes} \
         expectations={expectations}\n\
