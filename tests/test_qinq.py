@@ -9,6 +9,7 @@ from harness.config import Config, Port
 from harness.gateway import Gateway
 from harness.vlan_switch import CUSTOMER, SERVICE
 from test_namespaces import LEFT, RIGHT, both_families
+from test_traces import Trace, text
 from test_vlans import switch, trunk  # noqa: F401
 
 pytestmark = pytest.mark.namespaces
@@ -99,6 +100,17 @@ def test_with_tags_in_the_frames(stacks, family):
     for left, right in hosts.values():
         left.ping(RIGHT[family][1], size=1452, options=["-M", "do"])
         transfers.tcp(left, LEFT[family][1], right, RIGHT[family][1], count=3_000_000)
+
+
+def test_a_trace_names_both_tags(stacks):
+    hosts, _, gateway = stacks
+    left, right = LEFT[4][1], RIGHT[4][1]
+    hosts["inner"][0].ping(right, count=1)
+    trace = Trace(gateway, "src", left, "and", "dst", right, "count", 1)
+    hosts["inner"][0].ping(right, count=1)
+    (packet,) = trace.packets()
+    outer, inner = (number for _, number in TAGS["inner"]["right"])
+    assert text(packet, "sent").endswith(f", VLAN {outer}, VLAN {inner}"), packet
 
 
 def test_tags_on_the_wire_and_in_show(stacks, tmp_path):

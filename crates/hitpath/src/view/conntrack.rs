@@ -261,6 +261,30 @@ pub(crate) fn pools(views: &[NatPoolView]) -> String {
 mod tests {
     use super::*;
 
+    /// As `conntrack -L expect` of conntrack-tools, which prints no counters there.
+    #[test]
+    fn an_expectation_has_no_counters() {
+        let counted = TupleView { packets: Some(9), bytes: Some(500), ..view().original };
+        let view = ExpectationView {
+            zone: 0,
+            protocol: Protocol::TCP,
+            timeout: 299,
+            source: Some("10.0.0.2".parse().unwrap()),
+            source_port: None,
+            destination: "10.0.0.1".parse().unwrap(),
+            destination_port: 4661,
+            translated: None,
+            master: Some(counted),
+            helper: Some("ftp".into()),
+        };
+        assert_eq!(
+            expectation(&view),
+            "299 proto=6 src=10.0.0.2 dst=10.0.0.1 sport=0 dport=4661 mask-src=255.255.255.255 \
+             mask-dst=255.255.255.255 sport=0 dport=65535 master-src=10.0.0.1 \
+             master-dst=10.0.0.2 sport=1000 dport=80 class=0 helper=ftp"
+        );
+    }
+
     fn view() -> ConnectionView {
         let tuple = |source: &str, destination: &str, ports: (u16, u16)| TupleView {
             source: source.parse().unwrap(),

@@ -291,11 +291,12 @@ impl Lines {
             members = members.shown("mac", Mac(*mac));
             let _ = write!(what, ", to {}", Mac(*mac));
         }
-        let tags = bytes.len() - packet.len();
-        if is_ethernet && tags > ethernet::HEADER_LENGTH {
-            let tag = &bytes[14..16];
-            let number = u16::from_be_bytes([tag[0], tag[1]]) & 0xfff;
-            members = members.with("vlan", number);
+        let tags = bytes[..bytes.len() - packet.len()].get(ethernet::HEADER_LENGTH..);
+        let tags = tags.filter(|_| is_ethernet).unwrap_or_default();
+        // The outer one first.
+        for ([high, low, ..], name) in tags.as_chunks::<4>().0.iter().zip(["vlan", "inner-vlan"]) {
+            let number = u16::from_be_bytes([*high, *low]) & 0xfff;
+            members = members.with(name, number);
             let _ = write!(what, ", VLAN {number}");
         }
         self.add("sent", &members, format_args!("{length} bytes by {port}: {what}"));
