@@ -9,6 +9,7 @@ import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 
 from harness.wires import HEAD, Talk, Wires
+from test_links import wait_until
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.alone]
 
@@ -73,6 +74,13 @@ def flood(wires, side, made):
         seen = wires.frames(side, *made[start : start + BATCH])
         passed += len(seen.right if side == "left" else seen.left)
     return passed
+
+
+def said_once(wires, text):
+    """Whether the log has said something, as a warning. It says it once, however many packets there are."""
+    lines = [line for line in wires.gateway.log().splitlines() if f"WARN {text}" in line]
+    assert len(lines) <= 1, lines
+    return bool(lines)
 
 
 def established(wires, count=8):
@@ -184,6 +192,7 @@ def test_a_table_full_of_established_connections_refuses_and_says_so(wires):
     assert wires.statistics()["full"] == len(made)
     demand_alive(talks + more[::100])
     assert "full" in wires.gateway.run("conntrack", "-S").stdout
+    wait_until(lambda: said_once(wires, f"no room for more connections ({SIZE} of {SIZE} are in use)"), "a line in the log")
 
 
 def test_keys_aimed_at_a_bucket_need_a_secret(wires):
@@ -211,3 +220,4 @@ def test_limits_hold_under_a_flood(topology, tmp_path):
         assert dropped == {"connection_limit": len(made) - passed}
         assert wires.statistics()["limit"] == len(made) - passed
         demand_alive(talks)
+        wait_until(lambda: said_once(wires, "a limit of connections is reached"), "a line in the log")

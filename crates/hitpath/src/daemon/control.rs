@@ -12,6 +12,7 @@ use tables::{Event, Reader};
 use wire::{Mac, PortId};
 
 use crate::daemon::audit::Audit;
+use crate::daemon::connection_log::ConnectionLog;
 use crate::daemon::interfaces::{GONE, Interfaces, Look};
 use crate::daemon::monitors::Monitors;
 use crate::daemon::nat_log::NatLog;
@@ -93,6 +94,7 @@ pub(crate) struct ControlThread {
     sequences: Option<(sequences::Writer, SyncSender<Message>)>,
     packet_log: PacketLog,
     nat_log: NatLog,
+    connection_log: ConnectionLog,
     taps: Taps,
     traces: Traces,
     monitors: Monitors,
@@ -129,6 +131,7 @@ impl ControlThread {
             sequences,
             packet_log: PacketLog::default(),
             nat_log: NatLog::default(),
+            connection_log: ConnectionLog::default(),
             taps,
             traces,
             monitors,
@@ -715,18 +718,23 @@ impl ControlThread {
             self.pool.wake();
         }
         self.log_boundaries();
-        self.log_nat(now);
+        self.log_connections(now);
         self.look_at_taps();
         self.look_at_traces();
         self.monitors.look_after();
         self.watch();
     }
 
-    fn log_nat(&mut self, now: Time) {
-        for (line, is_warning) in self.nat_log.lines(self.reader.load(), now) {
+    /// What connections and NAT run out of, and whose blocks of ports are.
+    fn log_connections(&mut self, now: Time) {
+        let tables = self.reader.load();
+        let nat = self.nat_log.lines(tables, now).into_iter().map(|line| ("nat", line));
+        let all = self.connection_log.lines(tables, now).into_iter();
+        let all: Vec<_> = nat.chain(all.map(|line| ("connections", line))).collect();
+        for (event, (line, is_warning)) in all {
             // Blocks of ports are what the pool is for; the daemon's log has them.
             if is_warning || !line.starts_with("port block") {
-                self.audit().by_traffic("nat", &line, is_warning);
+                self.audit().by_traffic(event, &line, is_warning);
             }
             match is_warning {
                 true => tracing::warn!("{line}"),

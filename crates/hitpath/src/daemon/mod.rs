@@ -6,11 +6,13 @@
 //!          signals, netlink --Message-->                     <--events, Lost, Events-------
 //! ```
 
+mod alarm;
 mod asking;
 pub(crate) mod audit;
 pub(crate) mod bearer;
 mod compiler;
 mod connection_events;
+mod connection_log;
 mod connections;
 mod control;
 mod http;
