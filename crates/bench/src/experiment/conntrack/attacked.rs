@@ -203,9 +203,24 @@ impl Attacked {
 
     /// Rounds of both that are not measured.
     fn lead(&mut self, effort: Effort) -> anyhow::Result<()> {
+        if self.attack == Attack::Others {
+            self.acknowledge_others()?;
+        }
         for _ in 0..effort.packets / (2 * BATCH as u64) {
             self.exchange(0, BATCH, false, None)?;
             self.batch(None)?;
+        }
+        Ok(())
+    }
+
+    /// Has each of the other connections be answered: what they send is to stay within the window.
+    fn acknowledge_others(&mut self) -> anyhow::Result<()> {
+        let others: Vec<_> = (self.connections..self.attack.opened(self.connections)).collect();
+        for part in others.chunks(BATCH) {
+            part.iter().try_for_each(|&number| self.established.push_of(number.into(), true))?;
+            let received = self.established.poll(None)?;
+            let left = std::iter::from_fn(|| self.established.ports[0].pop_with(|_| ())).count();
+            ensure!([received, left] == [part.len(); 2], "{left} of {} left", part.len());
         }
         Ok(())
     }
@@ -284,6 +299,7 @@ impl Attacked {
             left[1],
             dropped(&self.established.worker)
         );
+        ensure!(self.attack != Attack::Others || gone == 0, "they go on; {gone} were dropped");
         self.came += attack as u64;
         self.left += left[1] as u64;
         Ok(())
