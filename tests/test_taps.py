@@ -8,6 +8,7 @@ import time
 
 import pytest
 from harness.gateway import binary
+from test_links import wait_until
 from test_namespaces import LEFT, RIGHT, both_families, hosts
 
 pytestmark = pytest.mark.namespaces
@@ -280,7 +281,11 @@ def test_explain_names_taps_and_queueing_disciplines(hosts, tmp_path):
     # Counted there, one after the other. That of the VRF has what leaves by the other port as well.
     left.run("/usr/bin/python3", "-c", "import socket, sys\n"
              "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', (sys.argv[1], 9))", RIGHT[4][1])
-    rows = {row["handle"]: row for row in gateway.json("-s", "qdisc", "show")}
-    assert rows["2:"]["packets"] >= rows["1:"]["packets"] == rows["10:"]["packets"] == 1, rows
+
+    def counted():
+        rows = {row["handle"]: row["packets"] for row in gateway.json("-s", "qdisc", "show")}
+        return rows["2:"] >= rows["1:"] == rows["10:"] == 1
+
+    wait_until(counted, "the packet in all three disciplines")
     for tap in (first, second):
         tap.stop()

@@ -277,6 +277,11 @@ impl Worker {
         Ok(received)
     }
 
+    /// Whether packets wait for the next round, as there were newer tables when they had come.
+    pub const fn has_put_off(&self) -> bool {
+        self.put_off.is_some()
+    }
+
     /// Whether a port has packets that wait for buffers, which no descriptor tells.
     pub fn waits_for_buffers(&self) -> bool {
         self.ports.iter().flatten().any(|attached| attached.port.waits_for_buffers())

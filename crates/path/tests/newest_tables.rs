@@ -123,8 +123,10 @@ fn a_port_that_has_come_up_meanwhile_loses_nothing() {
         (0..5).map(|number| udp("192.168.13.5", "198.51.100.9", (5000, 53), number)).collect();
     gateway.receive_all(LAN, packets.iter().map(Vec::as_slice));
     assert_eq!(gateway.sent(WAN), []);
+    assert!(gateway.worker.has_put_off());
     // Not a round that found nothing, behind which a worker may sleep.
     assert_eq!(gateway.poll(), 5);
+    assert!(!gateway.worker.has_put_off());
     let lengths: Vec<_> = gateway.sent(WAN).iter().map(|(_, packet)| packet.len()).collect();
     assert_eq!(lengths, [28, 29, 30, 31, 32]);
     assert_eq!(gateway.worker.statistics().received.read(), 5, "each once");
