@@ -9,8 +9,8 @@ use packet::Time;
 use types::HighestShares;
 use wire::VrfId;
 
-/// VRFs that there may be.
-const VRFS: usize = 4096;
+/// Numbers that VRFs may have (`tables::MAX_VRF_NUMBERS`). Each has a place of its own.
+const VRFS: usize = 8192;
 
 /// How much of a pool each VRF has. Its memory follows from the size of the pool, not from how many
 /// VRFs there are.

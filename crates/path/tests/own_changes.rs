@@ -66,6 +66,32 @@ fn an_answer_that_writes_a_mark_passes() {
     gateway.assert_nothing_lost();
 }
 
+/// An error is of its connection too.
+#[test]
+fn an_error_that_writes_a_mark_passes() {
+    let flows = [
+        FIRST,
+        "table=1,priority=10,ct_state=+trk+new,ip,in_port=lan,actions=ct(commit),NORMAL",
+        "table=1,priority=20,ct_state=+trk+rel,ct_mark=0,icmp,actions=ct(commit,exec(set_field:1->ct_mark)),NORMAL",
+        "table=1,priority=20,ct_state=+trk+rel,ct_mark=1,icmp,actions=drop",
+    ]
+    .join("\n");
+    let mut gateway = gateway(&flows);
+    gateway.receive(LAN, &there(7));
+    let (_, went) = gateway.sent_one(WAN);
+    let mut error = vec![3, 1, 0, 0, 0, 0, 0, 0];
+    error.extend(&went[..28]);
+    let sum = wire::checksum::checksum(&error);
+    error[2..4].copy_from_slice(&sum.to_be_bytes());
+    let error = packet(ip("198.51.100.1"), ip(INSIDE), wire::Protocol::ICMP, 64, &error);
+    assert_eq!(leave(&mut gateway, WAN, &[error.clone()]), 1);
+    assert_eq!(connections(&gateway)[0].mark, 1);
+    assert_eq!(leave(&mut gateway, WAN, &[error]), 0);
+    assert_eq!(counted(&gateway, &flows), [3, 1, 1, 1]);
+    assert_eq!(gateway.drops(), [("flow_drop", 1)]);
+    gateway.assert_nothing_lost();
+}
+
 #[test]
 fn a_mark_may_turn_with_every_packet() {
     let flows = [

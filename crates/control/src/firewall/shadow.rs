@@ -14,12 +14,25 @@ struct Box4([(u128, u128); 4]);
 
 /// Packets that only what is about the same can match: of one family, and of these zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Kind {
+struct Kind<'z> {
     v6: bool,
     from: u16,
     to: u16,
-    /// Whether they are for the addresses that ports of the zones have, whichever these are.
-    to_ports: bool,
+    /// The zones for whose ports' addresses they are, whichever these are; `None` if they are for those
+    /// that are said.
+    ports_of: Option<&'z [u16]>,
+}
+
+impl Kind<'_> {
+    /// Whether packets of this kind may be matched by what is about others.
+    fn may_be(self, other: Self) -> bool {
+        let is_within = match (self.ports_of, other.ports_of) {
+            (None, None) => true,
+            (Some(own), Some(others)) => own.iter().all(|zone| others.contains(zone)),
+            _ => false,
+        };
+        (self.v6, self.from, self.to) == (other.v6, other.from, other.to) && is_within
+    }
 }
 
 /// The most pieces that a rule may fall into before it is given up.
@@ -36,7 +49,7 @@ pub(crate) struct Shadowed {
 
 /// Finds the rules of a policy that never match. `work` is how many pieces may be compared.
 pub(crate) fn shadowed(rules: &[Rule], work: &mut usize) -> Shadowed {
-    let kind = |v6| Kind { v6, from: 0, to: 0, to_ports: false };
+    let kind = |v6| Kind { v6, from: 0, to: 0, ports_of: None };
     let pieces = |rule| matches(rule).map(|part: Part| (kind(part.v6), part.of())).collect();
     find(&rules.iter().map(pieces).collect::<Vec<_>>(), work)
 }
@@ -49,7 +62,7 @@ impl Firewall {
             .map(|((spec, services), (outside, hairpin))| {
                 let destinations: Vec<_> =
                     spec.addresses.iter().filter_map(|to| IpRange::new(*to, *to).ok()).collect();
-                let to_ports = destinations.is_empty();
+                let ports_of = destinations.is_empty().then_some(&outside[..]);
                 let zones = outside.iter().chain(hairpin);
                 let pieces = zones.flat_map(|zone| {
                     // As table 241 has it.
@@ -57,7 +70,7 @@ impl Firewall {
                     let all: Vec<_> = parts(services, sources, &destinations)
                         .filter(|part| part.v6 == spec.to.is_ipv6())
                         .map(|part| {
-                            let kind = Kind { v6: part.v6, from: *zone, to: 0, to_ports };
+                            let kind = Kind { v6: part.v6, from: *zone, to: 0, ports_of };
                             (kind, part.of())
                         })
                         .collect();
@@ -78,7 +91,7 @@ impl Firewall {
                 let pieces = pairs.flat_map(|(from, to)| {
                     let all: Vec<_> = parts(&[], &spec.sources, &spec.destinations)
                         .filter(|part| spec.addresses.is_none_or(|it| it.is_v6() == part.v6))
-                        .map(|part| (Kind { v6: part.v6, from, to, to_ports: false }, part.of()))
+                        .map(|part| (Kind { v6: part.v6, from, to, ports_of: None }, part.of()))
                         .collect();
                     all
                 });
@@ -90,7 +103,7 @@ impl Firewall {
 }
 
 /// Finds what never matches, of pieces of packets that each is for.
-fn find(all: &[Vec<(Kind, Box4)>], work: &mut usize) -> Shadowed {
+fn find(all: &[Vec<(Kind<'_>, Box4)>], work: &mut usize) -> Shadowed {
     let mut found = Shadowed::default();
     for (number, own) in all.iter().enumerate() {
         match covered(own, &all[..number], work) {
@@ -105,8 +118,8 @@ fn find(all: &[Vec<(Kind, Box4)>], work: &mut usize) -> Shadowed {
 /// The earlier rules that together match all that a rule does; none if something is left of it,
 /// `None` if that is too much work.
 fn covered(
-    own: &[(Kind, Box4)],
-    earlier: &[Vec<(Kind, Box4)>],
+    own: &[(Kind<'_>, Box4)],
+    earlier: &[Vec<(Kind<'_>, Box4)>],
     work: &mut usize,
 ) -> Option<Vec<usize>> {
     let mut left = own.to_vec();
@@ -117,7 +130,7 @@ fn covered(
             let mut rest = Vec::with_capacity(left.len());
             *work = work.checked_sub(left.len())?;
             for (of, piece) in left {
-                match of == *kind && piece.meets(cut) {
+                match of.may_be(*kind) && piece.meets(cut) {
                     true => {
                         has_cut = true;
                         piece.without(cut, |piece| rest.push((of, piece)));

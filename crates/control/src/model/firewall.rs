@@ -55,13 +55,15 @@ pub(super) struct Judging {
     again: Option<Time>,
     /// Connections that fell since the last change.
     fell: u64,
+    /// Whether they are judged by rules, and do not only end with their VRFs.
+    by_rules: bool,
     /// VRFs whose connections end. Once all places were looked at twice, there are none.
     ending: BTreeSet<VrfId>,
 }
 
 impl Judging {
     const fn is_going_on(&self) -> bool {
-        self.next.is_some()
+        self.by_rules && self.next.is_some()
     }
 }
 
@@ -320,7 +322,7 @@ impl Control {
         let again = Some(now + SECOND_PASS);
         let changes = self.desired.firewall_changes;
         let ending = self.desired.vrfs_ending.clone();
-        self.judging = Judging { changes, next: Some(0), again, fell: 0, ending };
+        self.judging = Judging { changes, next: Some(0), again, fell: 0, by_rules: true, ending };
         if let Some(table) = self.publisher.current().connections() {
             let firewall = self.desired.firewall.as_ref();
             table.limit_classes(firewall.iter().flat_map(|is| is.firewall.limits()));
@@ -339,6 +341,7 @@ impl Control {
                 self.judging.ending.clone_from(&self.desired.vrfs_ending);
                 self.judging.next = Some(0);
                 self.judging.again = Some(now + SECOND_PASS);
+                self.judging.by_rules = false;
             }
             _ => {}
         }
@@ -380,6 +383,9 @@ impl Control {
             let mut ended = |ended: &[_]| tables.connection_ended(ended);
             if self.judging.ending.contains(&VrfId(found.zone)) {
                 table.remove(found.handle, now, &mut ended);
+                continue;
+            }
+            if !self.judging.by_rules {
                 continue;
             }
             // What a helper has announced stays as long as the connection that announced it.

@@ -443,6 +443,7 @@ impl<T> Tracking<'_, '_, T> {
             tracked.reference = Reference::new(named);
         }
         tracked.note_connection(connections, seen.now);
+        tracked.note_before(seen.before);
         // Its own addresses: the destination always, as it goes to who has sent the packet.
         if let (Some((handle, direction)), Some(own)) =
             (found.connection, Some(connection::addresses(&key)))

@@ -132,6 +132,16 @@ service = "tcp/86"
 sources = ["198.51.100.0/24"]
 addresses = ["192.0.2.8"]
 to = "10.1.0.6"
+# The first is for addresses of `wan` alone, for `dmz` as well.
+[[firewall.forward]]
+from = ["wan"]
+hairpin = ["dmz"]
+service = "tcp/7000"
+to = "10.1.0.3"
+[[firewall.forward]]
+from = ["dmz"]
+service = "tcp/7000"
+to = "10.1.0.4"
 "#;
     let (_, notes) = load_firewall("fw.toml", text).unwrap();
     let notes: Vec<_> = notes.into_iter().map(|note| (note.line, note.message)).collect();

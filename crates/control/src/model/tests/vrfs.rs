@@ -352,7 +352,9 @@ fn connections_end_with_their_vrf() {
         let [source, destination] = ["10.0.0.5", "192.0.2.9"].map(|it| it.parse().unwrap());
         let addresses = Addresses::V4 { source, destination };
         let tuple = Tuple::new(addresses, Protocol::UDP, port, 53);
-        table.commit(&New::plain(zone, tuple), &Tracked::Datagram, 40, NOW, &mut |_| {}).unwrap();
+        // A label of the user's that looks like one of the firewall's.
+        let new = New { label: 1 << 32, ..New::plain(zone, tuple) };
+        table.commit(&new, &Tracked::Datagram, 40, NOW, &mut |_| {}).unwrap();
     };
     commit(0, 1);
     (1..=3).for_each(|port| commit(red.0, port));

@@ -57,8 +57,11 @@ impl Confirming<'_, '_> {
         match change {
             None => Changed::Nothing,
             Some(&Change::Write { handle, mark, label, helper }) => {
-                write(connections, handle, mark, label, helper);
-                Changed::Written
+                match write(connections, handle, mark, label, helper) {
+                    Some(_) => Changed::Written,
+                    // Another worker has changed it meanwhile.
+                    None => Changed::DecideAgain,
+                }
             }
             Some(Change::Make { new, destination, source, expected, instead_of, has_more }) => {
                 if let Some(handle) = *instead_of {
@@ -189,22 +192,24 @@ pub(super) fn seen_before(
     }
 }
 
-/// Writes bits of a connection's mark and label, and its helper.
+/// Writes bits of a connection's mark and label, and its helper. `None` if the connection is not as it was
+/// when the packet was decided, or ends.
 fn write(
     connections: &Connections,
     handle: Handle,
     (mark, mark_bits): (u32, u32),
     (label, label_bits): (u128, u128),
     helper: u16,
-) {
-    let mut handle = Some(handle);
+) -> Option<Handle> {
+    let mut handle = handle;
     if mark_bits != 0 {
-        handle = handle.and_then(|handle| connections.set_mark(handle, mark, mark_bits));
+        handle = connections.set_mark(handle, mark, mark_bits)?;
     }
     if label_bits != 0 {
-        handle = handle.and_then(|handle| connections.set_label(handle, label, label_bits));
+        handle = connections.set_label(handle, label, label_bits)?;
     }
     if helper != 0 {
-        handle.and_then(|handle| connections.set_helper(handle, helper));
+        handle = connections.set_helper(handle, helper)?;
     }
+    Some(handle)
 }
