@@ -58,6 +58,13 @@ pub struct StateSpec {
     pub received_sequence: u32,
 }
 
+impl StateSpec {
+    /// The VRF of the packets inside, whose policies they meet.
+    pub fn clear_vrf(&self) -> &str {
+        self.inner_vrf.as_deref().unwrap_or(&self.vrf)
+    }
+}
+
 /// Encryption with integrity, in Linux's words: `rfc4106(gcm(aes))`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

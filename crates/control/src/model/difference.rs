@@ -336,7 +336,7 @@ impl<'a> Differ<'a> {
         let of_policies = self.config.policies.iter().filter(|spec| spec.if_id == 0);
         let of_policies = of_policies.map(|spec| spec.vrf.as_str());
         let of_states = self.config.states.iter().filter(|spec| spec.if_id == 0);
-        let of_states = of_states.map(|spec| spec.vrf.as_str());
+        let of_states = of_states.map(|spec| spec.clear_vrf());
         let making: HashSet<_> = of_policies.chain(of_states).collect();
         for (name, vrf) in &self.desired.vrfs {
             let is = self.tables.vrf(vrf.id).map_or(Ipsec::Auto, |vrf| vrf.ipsec);

@@ -499,9 +499,9 @@ fn is_of_file(tables: &Tables, desired: &Desired, request: &Request) -> bool {
             let opens = is == Ipsec::Required && asked != is;
             let by_file = || {
                 // Those of xfrm links make no VRF a gateway.
-                let states = desired.states.iter().filter(|((of, ..), _)| *of == vrf.id);
-                let states = states.filter(|(_, entry)| entry.spec.if_id == 0);
-                let mut states = states.map(|(_, entry)| entry.origin);
+                let states = desired.states.values().filter(|entry| entry.spec.if_id == 0);
+                let states = states.filter(|entry| entry.spec.clear_vrf() == change.name);
+                let mut states = states.map(|entry| entry.origin);
                 let policies = desired.policies.values().filter(|entry| entry.spec.if_id == 0);
                 let policies = policies.filter(|entry| entry.spec.vrf == change.name);
                 let mut policies = policies.map(|entry| entry.origin);

@@ -29,8 +29,8 @@ pub(super) const VRF: Section = Section {
             "\"auto\"",
             "Whether the VRF is an IPsec gateway. `required`: while it has no policies, nothing \
             crosses its boundary. `auto`: a plain router until its first policy, or an SA in \
-            this file, makes it `required`; those with `if-id` do not. `off`: a plain router, \
-            which takes no policies.",
+            this file whose clear packets are in it (`inner-vrf`), makes it `required`; policies \
+            and SAs with `if-id` do not. `off`: a plain router, which takes no policies.",
         ),
         key(
             "ike",

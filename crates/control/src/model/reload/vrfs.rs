@@ -149,11 +149,11 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Who has SAs in the file is a gateway, whether its policies are there yet or not. Those of xfrm
-    /// links have their VRF for outer packets alone.
+    /// Whose packets the file has SAs for is a gateway, whether its policies are there yet or not. Those of
+    /// xfrm links have their VRF for outer packets alone.
     pub(super) fn require_ipsec(&mut self, config: &Config) -> Result<(), Refusal> {
         let of_vrfs = config.states.iter().filter(|spec| spec.if_id == 0);
-        for name in of_vrfs.map(|spec| &spec.vrf).collect::<BTreeSet<_>>() {
+        for name in of_vrfs.map(|spec| spec.clear_vrf()).collect::<BTreeSet<_>>() {
             let vrf = self.desired.vrf(name)?;
             if self.tables.vrf(vrf).is_some_and(|vrf| vrf.ipsec == Ipsec::Auto) {
                 self.tables.set_ipsec(vrf, Ipsec::Required).map_err(|error| refusal(&error))?;

@@ -501,6 +501,24 @@ fn the_first_policy_makes_a_gateway_of_its_vrf_for_good() {
     assert!(!control.take_changes().text.contains("vrf set"), "it is one already");
 }
 
+/// An SA protects the packets of the VRF inside. That of its outer packets may have none to protect.
+#[test]
+fn an_sa_of_the_file_makes_a_gateway_of_the_vrf_inside() {
+    let sa = BASE.find("[[sa]]").unwrap();
+    let sa = &BASE[sa..];
+    for (inner, [main, red]) in [
+        ("", [Ipsec::Required, Ipsec::Auto]),
+        ("inner-vrf = \"red\"\n", [Ipsec::Auto, Ipsec::Required]),
+    ] {
+        let text = format!("{}{sa}{inner}", two_vrfs("red"));
+        let mut control = running(&text);
+        assert_eq!(ipsec_of(&control, "main"), main, "{inner}");
+        assert_eq!(ipsec_of(&control, "red"), red, "{inner}");
+        assert_eq!(reload(&mut control, &text), Ok(String::new()), "{inner}");
+        assert_eq!([ipsec_of(&control, "main"), ipsec_of(&control, "red")], [main, red]);
+    }
+}
+
 #[test]
 fn a_policy_that_does_not_come_back_leaves_its_vrf_closed() {
     let file = two_vrfs("red");
