@@ -5,6 +5,8 @@ mod fixture;
 #[path = "fixture/flows.rs"]
 mod flows;
 
+use std::slice;
+
 use conntrack::Connection;
 use fixture::*;
 use flows::{counts, gateway};
@@ -84,9 +86,9 @@ fn an_error_that_writes_a_mark_passes() {
     let sum = wire::checksum::checksum(&error);
     error[2..4].copy_from_slice(&sum.to_be_bytes());
     let error = packet(ip("198.51.100.1"), ip(INSIDE), wire::Protocol::ICMP, 64, &error);
-    assert_eq!(leave(&mut gateway, WAN, &[error.clone()]), 1);
+    assert_eq!(leave(&mut gateway, WAN, slice::from_ref(&error)), 1);
     assert_eq!(connections(&gateway)[0].mark, 1);
-    assert_eq!(leave(&mut gateway, WAN, &[error]), 0);
+    assert_eq!(leave(&mut gateway, WAN, slice::from_ref(&error)), 0);
     assert_eq!(counted(&gateway, &flows), [3, 1, 1, 1]);
     assert_eq!(gateway.drops(), [("flow_drop", 1)]);
     gateway.assert_nothing_lost();
