@@ -198,6 +198,11 @@ impl Places {
         }
     }
 
+    /// Has the wheel look at a place that it has in its next step.
+    pub(crate) fn look_soon(&self, index: u32) {
+        self.schedule(index, Time(0), Time(0));
+    }
+
     /// Looks at places of one pool that are due, no more than `budget` of them, and returns how many it
     /// has looked at. Steps without any are passed, at most a turn of the wheel. The pool is left alone
     /// if somebody else has it. `coming` is told of places that are looked at soon, most of them.

@@ -62,8 +62,12 @@ impl Connections {
         let mut there = lock(&self.policies);
         (there.usual, there.all) = (usual.clone(), policies.to_vec());
         let usual = |state: State| timeout_of(usual, state);
+        let mut is_shorter = false;
+        let mut set = |policy: PolicyId, state: State, timeout: Duration| {
+            is_shorter |= self.timeouts.set(policy, state, timeout);
+        };
         for state in State::ALL {
-            self.timeouts.set(PolicyId::default(), *state, usual(*state));
+            set(PolicyId::default(), *state, usual(*state));
         }
         let mut zones = BTreeMap::new();
         for policy in policies.iter().take(MOST_POLICIES) {
@@ -71,12 +75,17 @@ impl Connections {
             let Some(number) = number else { continue };
             for state in State::ALL {
                 let timeout = policy.timeouts.get(state).copied();
-                self.timeouts.set(number, *state, timeout.unwrap_or_else(|| usual(*state)));
+                set(number, *state, timeout.unwrap_or_else(|| usual(*state)));
             }
             zones.extend(policy.zones.iter().map(|zone| (*zone, number)));
         }
-        if self.timeouts.set_zones(&zones) {
+        let are_other_zones = self.timeouts.set_zones(&zones);
+        if are_other_zones {
             self.follow_zones();
+        }
+        if is_shorter || are_other_zones {
+            // The wheel would look at them by the deadlines that they had.
+            (0..self.settings.connections).for_each(|index| self.places.look_soon(index));
         }
         // A longer timeout revives connections that were dead and not taken out yet.
         self.raise_all_stamps();

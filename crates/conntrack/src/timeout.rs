@@ -156,9 +156,10 @@ impl Timeouts {
         Some(all)
     }
 
-    pub(crate) fn set(&self, policy: PolicyId, state: State, timeout: Duration) {
+    /// Returns whether it was longer before.
+    pub(crate) fn set(&self, policy: PolicyId, state: State, timeout: Duration) -> bool {
         let place = &self.policies[usize::from(policy.0)][state as usize % STATES];
-        place.store(ticks(timeout), Ordering::Relaxed);
+        place.swap(ticks(timeout), Ordering::Relaxed) > ticks(timeout)
     }
 
     #[inline(always)]

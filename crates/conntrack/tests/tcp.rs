@@ -2,6 +2,9 @@
 
 mod gate;
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use conntrack::{Packet, Reason, Settings, State, Tuple};
 use gate::{EST, Gate, INV, NEW, REPLY, segment, settings, tcp, with};
 
@@ -399,6 +402,49 @@ fn a_connection_is_picked_up_in_the_middle_if_that_is_wanted() {
     assert_eq!(it.state(), Some(State::Established));
     assert_eq!(it.server(segment("R", 65_001, 0, 0)), REPLY);
     assert_eq!(it.state(), Some(State::Close));
+}
+
+/// How long it takes until a connection is out of the table, looked at each second.
+fn seconds_held(it: &mut Connection) -> u64 {
+    (0..2000)
+        .find(|_| {
+            it.gate.expire();
+            let is_gone = it.gate.table.counts().connections == 0;
+            it.gate.wait(1);
+            is_gone
+        })
+        .unwrap()
+}
+
+/// Its place, its limits and its port are held as long. A step of the wheel takes a second, and one is spare.
+#[test]
+fn a_shorter_deadline_is_kept_too() {
+    let reset = |it: &mut Connection| {
+        assert_eq!(it.server(segment("R", 5001, 0, 0)), REPLY);
+        assert_eq!(it.state(), Some(State::Close));
+    };
+    // Refused at once.
+    let mut it = Connection::new();
+    assert_eq!(it.client(segment("S", 1000, 0, 0)), NEW);
+    assert_eq!(it.server(segment("RA", 0, 1001, 0)), REPLY);
+    assert_eq!(it.state(), Some(State::Close));
+    assert!((10..=13).contains(&seconds_held(&mut it)));
+    // After minutes, when the wheel has put it off for a whole turn.
+    let mut it = Connection::established();
+    for _ in 0..200 {
+        it.gate.wait(1);
+        it.gate.expire();
+    }
+    reset(&mut it);
+    assert!((10..=13).contains(&seconds_held(&mut it)));
+    // As others say.
+    let mut it = Connection::established();
+    let shorter = BTreeMap::from([(State::Established, Duration::from_secs(3))]);
+    it.gate.table.set_timeouts(&shorter, &[]);
+    assert!((3..=6).contains(&seconds_held(&mut it)));
+    // An end in order lasts for its time.
+    let mut it = Connection::time_wait();
+    assert!((120..=123).contains(&seconds_held(&mut it)));
 }
 
 /// Nothing was heard of the other side yet but what it is told: its next number.

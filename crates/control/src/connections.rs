@@ -40,12 +40,16 @@ pub fn handle(tables: &Tables, request: &Request, now: Time) -> Option<Result<Re
         }
         Request::ConnectionGet(filter) => get(tables, filter, now),
         Request::ConnectionList(ConnectionQuery { filter, from }) => {
-            page(each(tables, filter, *from, now, |_, connection| Some(connection)))
+            page(each(tables, filter, *from, now, |_, found| {
+                is_alive(&found, now).then_some(found)
+            }))
         }
         Request::ConnectionDelete(ConnectionQuery { filter, from }) => {
             let mut ended = |ended: &[_]| tables.connection_ended(ended);
             page(each(tables, filter, *from, now, |table, found| {
-                table.remove(found.handle, now, &mut ended).then_some(found)
+                // Those that are dead go as well. They are nobody's connections any more.
+                let is_gone = table.remove(found.handle, now, &mut ended);
+                (is_gone && is_alive(&found, now)).then_some(found)
             }))
         }
         Request::ConnectionUpdate(change) => {
@@ -138,7 +142,8 @@ fn pool(pool: &NatPool) -> NatPoolView {
     }
 }
 
-/// Does something to each connection of a page that is meant, and shows those that it returns.
+/// Does something to each connection of a page that is meant, dead or alive, and shows those that it
+/// returns.
 fn each(
     tables: &Tables,
     filter: &ConnectionFilter,
@@ -156,7 +161,7 @@ fn each(
             break;
         }
         let found = table.connection(at, now);
-        let found = found.filter(|found| is_alive(found, now) && matches(filter, found));
+        let found = found.filter(|found| matches(filter, found));
         if let Some(done) = found.and_then(|found| action(table, found)) {
             page.connections.push(view(table, &done, now));
         }
@@ -176,6 +181,9 @@ fn update(
     found: Connection,
     now: Time,
 ) -> Option<Connection> {
+    if !is_alive(&found, now) {
+        return None;
+    }
     let mut handle = found.handle;
     if let Some(mark) = change.mark {
         handle = table.set_mark(handle, mark.value, mark.mask)?;
