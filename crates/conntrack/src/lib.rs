@@ -2,7 +2,8 @@
 //! how ports are lent.
 //!
 //! Nothing here reads a clock or the environment: time, secrets and sizes are arguments. Memory is
-//! allocated when a table is made. One table serves all workers: lookups and hits take no lock.
+//! allocated when a table is made. One table serves all workers: lookups and hits take no lock, but for the
+//! one by which a connection begins to end.
 //!
 //! [`Connections::track`] is what decide asks; it changes nothing. [`Connections::hit`] and
 //! [`Connections::commit`] are what apply does.

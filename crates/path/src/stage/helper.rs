@@ -111,11 +111,7 @@ impl Confirming<'_, '_> {
         (packet, length): (&Seen, u32),
         connections: &Connections,
     ) -> Result<Handle, NotMade> {
-        let (now, decider) = (self.decider.now(), self.decider);
-        let commit = |new: &New| {
-            connections
-                .commit(new, packet, length, now, &mut |ended| decider.connection_ended(ended))
-        };
+        let commit = |new: &New| self.commit(new, (packet, length), connections);
         let to = match expected.translated {
             None => Some(new.original),
             Some((address, port)) => new.original.with_destination(address, port),

@@ -94,6 +94,18 @@ impl Confirming<'_, '_> {
         }
     }
 
+    /// Makes a connection that is as is said.
+    #[inline(always)]
+    pub(in crate::stage) fn commit(
+        &self,
+        new: &New,
+        (packet, length): (&Seen, u32),
+        connections: &Connections,
+    ) -> Result<Handle, Refused> {
+        let mut ended = |ended: &[_]| self.decider.connection_ended(ended);
+        connections.commit(new, packet, length, self.decider.now(), &mut ended)
+    }
+
     /// Makes a connection whose destination and source are translated so.
     fn make(
         &self,
@@ -102,11 +114,8 @@ impl Confirming<'_, '_> {
         (packet, length): (&Seen, u32),
         connections: &Connections,
     ) -> Result<Handle, NotMade> {
-        let (now, decider) = (self.decider.now(), self.decider);
-        let commit = |new: &New| {
-            connections
-                .commit(new, packet, length, now, &mut |ended| decider.connection_ended(ended))
-        };
+        let decider = self.decider;
+        let commit = |new: &New| self.commit(new, (packet, length), connections);
         if destination.is_none() && source.is_none() {
             return commit(new).map_err(NotMade::from);
         }
