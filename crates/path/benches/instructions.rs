@@ -17,7 +17,7 @@ use packet::{BATCH, Time};
 use path::{Worker, WorkerSettings};
 use pipeline::{
     Action as FlowAction, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline,
-    Zone,
+    SetWord, Zone,
 };
 use tables::{
     Action, Direction, FieldsSelector, FilterAction, FilterHook, FilterMatch, FilterPlace,
@@ -425,7 +425,11 @@ fn track(tables: &mut Tables, is_translated: bool) {
         alg: None,
         limit: None,
     };
+    // Connections have a label, as those that `[firewall]` makes.
+    let label =
+        FlowAction::Set { word: SetWord::SetField, field: Field::CtLabel, value: 1, mask: 1 };
     let commit = Ct {
+        exec: vec![label],
         nat: is_translated.then_some(NatSpec { new: Some(Arc::new(nat)), twice: false }),
         ..ct(true, None)
     };

@@ -58,6 +58,42 @@ fn of_many_with_one_megaflow_the_first_two_are_decided() {
     gateway.assert_nothing_lost();
 }
 
+/// Flows that label what they open, as those of a firewall, and translate it.
+const LABELLED: &str = "\
+    table=0,priority=9,arp,actions=NORMAL
+    table=0,ip,actions=ct(table=1,nat)
+    table=1,ct_state=+new,ip,in_port=lan,actions=ct(commit,nat(src=203.0.113.1),\
+    exec(set_field:0x1/0x1->ct_label)),NORMAL
+    table=1,ct_state=+est+trk,ct_label=0x1/0x1,ip,actions=NORMAL
+    table=1,ct_state=+new+rel+trk,ct_label=0x1/0x1,ip,actions=ct(commit,nat),NORMAL";
+
+/// Its packet sees no label of a connection that it has opened; but none of these flows would read it.
+#[test]
+fn what_opens_labelled_connections_is_decided_by_two_megaflows() {
+    let mut gateway = gateway(LABELLED);
+    assert_eq!(leave(&mut gateway, first_packets(500)), 500);
+    let statistics = gateway.worker.statistics();
+    // Before its connection is there, and behind it.
+    assert_eq!(by_megaflow(&gateway), 2 * 498);
+    assert_eq!(statistics.decided_again.read(), 500);
+    gateway.assert_nothing_lost();
+}
+
+/// Where a flow reads it of such packets too, they are decided by what was there before them.
+#[test]
+fn what_opens_labelled_connections_sees_no_label_of_its_own() {
+    for flow in [
+        "table=1,priority=40000,ip,ct_label=0x1/0x1,actions=drop",
+        "table=1,priority=40000,ip,ct_state=+new-rel,ct_label=0x1/0x1,actions=drop",
+    ] {
+        let mut gateway = gateway(&format!("{LABELLED}\n{flow}"));
+        assert_eq!(leave(&mut gateway, first_packets(50)), 50, "{flow}");
+        // The next one sees it.
+        assert_eq!(leave(&mut gateway, first_packets(50)), 0, "{flow}");
+        assert_eq!(gateway.dropped(DropReason::FlowDrop), 50, "{flow}");
+    }
+}
+
 /// A flood of connections that nobody answers takes as many places as live at once, and not the table.
 #[test]
 fn as_many_end_as_are_opened() {

@@ -87,6 +87,22 @@ impl Action {
         matches!(self, Self::Ct(ct) if ct.zone != Zone::Vrf)
     }
 
+    /// Whether it reads the mark or the label of a connection.
+    pub(crate) fn reads_marks(&self) -> bool {
+        let is_mark = |field: Field| matches!(field, Field::CtMark | Field::CtLabel);
+        let of_number =
+            |number: Number| matches!(number, Number::Field(part) if is_mark(part.field));
+        match self {
+            Self::Move { from, .. } => is_mark(from.field),
+            Self::Ct(ct) => {
+                matches!(ct.zone, Zone::Number(zone) if of_number(zone))
+                    || ct.limit.is_some_and(of_number)
+                    || ct.exec.iter().any(Self::reads_marks)
+            }
+            _ => false,
+        }
+    }
+
     /// What it reads of packets' ends.
     pub(crate) fn end_reads(&self) -> EndReads {
         let of_number = |number: Option<Number>| match number {

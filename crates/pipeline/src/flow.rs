@@ -3,6 +3,7 @@
 use core::cmp::Reverse;
 use std::sync::Arc;
 
+use conntrack::CtState;
 use types::{PacketFields, PortId, VrfId};
 
 use crate::action::Action;
@@ -82,6 +83,16 @@ impl Flow {
             Action::Nptv6(_) | Action::Resubmit { in_port: Some(_), .. } => true,
             _ => false,
         })
+    }
+
+    /// Whether it may read the mark or the label of a connection of a packet that has opened it, if nothing
+    /// has announced the connection. Such a packet is `+new+trk-est-rel-rpl-inv`.
+    pub(crate) fn reads_opened(&self) -> bool {
+        let opened = CtState::NEW | CtState::TRK;
+        let (value, mask) = self.matches.get(Field::CtState);
+        let differing = (value as u8 ^ opened.0) & mask as u8;
+        let may_match = differing & !(CtState::SNAT | CtState::DNAT).0 == 0;
+        may_match && self.matches.reads_marks() || self.actions.iter().any(Action::reads_marks)
     }
 
     /// Whether it leads to its own table or an earlier one.

@@ -179,6 +179,12 @@ impl Match {
         ranges.fold(reads(&self.mask), |all, reads| all | reads)
     }
 
+    /// Whether it reads the mark or the label of a connection.
+    pub(crate) fn reads_marks(&self) -> bool {
+        let fields = [Field::CtMark, Field::CtLabel];
+        fields.into_iter().any(|field| self.get(field).1 != 0 || self.range(field).is_some())
+    }
+
     /// What it reads of packets' ends.
     pub(crate) fn end_reads(&self) -> EndReads {
         let ranges = self.ranges.iter().map(|range| EndReads::of_field(range.field));

@@ -32,6 +32,7 @@ pub(crate) struct Tables {
     leads_back: bool,
     rewrites: bool,
     asks_for_exit: bool,
+    reads_opened: bool,
     end_reads: Option<EndReads>,
 }
 
@@ -121,6 +122,12 @@ impl Pipeline {
         self.tables(vrf).is_some_and(|tables| tables.asks_for_exit)
     }
 
+    /// Whether flows of a VRF may read the mark or the label of a connection of a packet that has opened it,
+    /// if nothing has announced the connection.
+    pub fn reads_opened(&self, vrf: VrfId) -> bool {
+        self.tables(vrf).is_some_and(|tables| tables.reads_opened)
+    }
+
     /// Whether flows of a VRF may make of packets what their keys do not say, translations aside: then
     /// [`FlowPackets`](crate::FlowPackets) do not say which flows a packet may meet.
     pub fn rewrites(&self, vrf: VrfId) -> bool {
@@ -172,6 +179,7 @@ impl Pipeline {
         let before = tables.len;
         tables.len = tables.tables.iter().map(|table| table.len()).sum();
         tables.asks_for_exit = tables.tables.iter().any(|table| table.asks_for_exit());
+        tables.reads_opened = tables.tables.iter().any(|table| table.reads_opened());
         tables.leads_back = tables.tables.iter().any(|table| table.leads_back());
         tables.rewrites = tables.tables.iter().any(|table| table.rewrites());
         let ends = tables

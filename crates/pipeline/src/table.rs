@@ -61,6 +61,8 @@ pub(crate) struct Table {
     outputs: BTreeMap<PortId, usize>,
     /// How many flows match where the packet would be routed to.
     asking_for_exit: usize,
+    /// How many flows may read the mark or the label of a connection of the packet that has opened it.
+    reading_opened: usize,
     /// How many flows have actions that read packets' ends, or ask for connections in another zone than
     /// that of the VRF.
     reading_ends: usize,
@@ -113,6 +115,11 @@ impl Table {
         self.asking_for_exit > 0
     }
 
+    /// Whether a flow may read the mark or the label of a connection of the packet that has opened it.
+    pub(crate) const fn reads_opened(&self) -> bool {
+        self.reading_opened > 0
+    }
+
     fn count(&mut self, flow: &Flow, change: impl Fn(&mut usize)) {
         let reads = flow.actions_read();
         for (kind, count) in KINDS.into_iter().zip(&mut self.reading) {
@@ -139,6 +146,9 @@ impl Table {
         }
         if flow.matches.mask[word::OUT] != 0 {
             change(&mut self.asking_for_exit);
+        }
+        if flow.reads_opened() {
+            change(&mut self.reading_opened);
         }
         let is_about_more =
             |action: &Action| action.asks_elsewhere() || action.end_reads() != EndReads::default();

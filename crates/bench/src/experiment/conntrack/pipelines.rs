@@ -94,11 +94,12 @@ impl Work {
         }
     }
 
-    /// What makes a connection in the zone through which sources are translated.
+    /// What makes a connection in the zone through which sources are translated. It has a label, as those
+    /// that `[firewall]` makes.
     fn commit(self) -> String {
         let zone = if self.zones() == 2 { ",zone=2" } else { "" };
         let nat = if self.translates() { format!(",nat(src={POOL})") } else { String::new() };
-        format!("ct(commit{zone}{nat})")
+        format!("ct(commit{zone}{nat},exec(set_field:0x1/0x1->ct_label))")
     }
 
     /// The fewest flows that do the work: two tables, or three with two zones.
@@ -109,8 +110,8 @@ impl Work {
                 "table=0,priority=100,ip actions=ct({first}table=1)
                 table=1,priority=10,ip,in_port=in,ct_state=+trk+new actions={commit},NORMAL
                 table=1,priority=10,ip,in_port=out,ct_state=+trk+new actions=drop
-                table=1,priority=10,ip,in_port=in,ct_state=+trk+est actions=NORMAL
-                table=1,priority=10,ip,in_port=out,ct_state=+trk+est actions=NORMAL"
+                table=1,priority=10,ip,in_port=in,ct_state=+trk+est,ct_label=0x1/0x1 actions=NORMAL
+                table=1,priority=10,ip,in_port=out,ct_state=+trk+est,ct_label=0x1/0x1 actions=NORMAL"
             ),
             // Answers come by the second zone first, where their destination is translated back.
             _ => format!(

@@ -3,6 +3,7 @@
 use arrayvec::ArrayVec;
 use conntrack::{Connections, Direction, Handle, Hit, Named, Packet as Seen, Reference, Tracked};
 use packet::{DropReason, Time};
+use wire::FlowKey;
 use wire::common::Facts;
 
 use super::change::{self, Changed};
@@ -117,7 +118,10 @@ impl Confirming<'_, '_> {
             }
             Changed::Made => Step::Done,
             Changed::MadeAndGoesOn(handle) => {
-                if let Some(change) = change.filter(|change| change::is_seen_later(change)) {
+                let reads_opened = || self.decider.reads_opened(flow_of(batch, at).vrf);
+                if let Some(change) =
+                    change.filter(|change| change::is_seen_later(change, reads_opened))
+                {
                     if let Change::Make { instead_of: Some(old), .. } = change {
                         course.counted.retain(|index| *index != old.index);
                     }
@@ -258,13 +262,18 @@ impl Confirming<'_, '_> {
 /// the packet's VRF, and of the packet as it was received.
 fn own_hash(change: Option<&Change>, batch: &Packets, at: usize) -> Option<u64> {
     let Some(Change::Make { new, .. }) = change else { return None };
-    let record = &batch.records[at];
-    let key = match record.facts.is(Facts::V6) {
-        true => V6::flow(&batch.v6[at]),
-        false => V4::flow(&record.key),
-    };
+    let key = flow_of(batch, at);
     let is_own = new.zone == key.vrf.0 && connection::tuple(&key) == Some(new.original);
     new.hash.filter(|_| is_own)
+}
+
+/// The flow key of a packet as it was received.
+fn flow_of(batch: &Packets, at: usize) -> FlowKey {
+    let record = &batch.records[at];
+    match record.facts.is(Facts::V6) {
+        true => V6::flow(&batch.v6[at]),
+        false => V4::flow(&record.key),
+    }
 }
 
 /// What has become of a packet in confirm so far.

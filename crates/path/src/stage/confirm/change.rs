@@ -158,11 +158,13 @@ impl Confirming<'_, '_> {
 }
 
 /// Whether flows might see of a connection, once the packet has made it, what they did not see before.
+/// `reads_opened` says whether they read marks and labels of connections that packets open.
 #[inline(always)]
-pub(super) fn is_seen_later(change: &Change) -> bool {
+pub(super) fn is_seen_later(change: &Change, reads_opened: impl FnOnce() -> bool) -> bool {
     match change {
         Change::Make { new, instead_of, .. } => {
-            new.mark != 0 || new.label != 0 || new.master.is_some() || instead_of.is_some()
+            let is_other = new.master.is_some() || instead_of.is_some();
+            is_other || (new.mark != 0 || new.label != 0) && reads_opened()
         }
         Change::Write { .. } => true,
     }
