@@ -159,6 +159,28 @@ fn a_first_packet_goes_on_into_a_second_zone_by_the_marks_that_it_came_with() {
     gateway.assert_nothing_lost();
 }
 
+/// The new one would be that of addresses that the packet did not come with.
+#[test]
+fn a_translated_answer_begins_no_connection_anew() {
+    let flows = [
+        "table=0,priority=9,arp,actions=NORMAL",
+        "table=0,priority=1,ip,actions=ct(table=1,nat)",
+        "table=1,priority=10,ct_state=+trk+new,ip,in_port=lan,\
+        actions=ct(commit,nat(src=203.0.113.5)),NORMAL",
+        "table=1,priority=20,ct_state=+trk+rpl,ip,in_port=wan,actions=ct(commit,force),NORMAL",
+    ]
+    .join("\n");
+    let mut gateway = gateway(&flows);
+    assert_eq!(leave(&mut gateway, LAN, &[there(7)]), 1);
+    let before = connections(&gateway);
+    let answer = udp(OUTSIDE, "203.0.113.5", (53, 7), 20);
+    assert_eq!(leave(&mut gateway, WAN, &[answer]), 0);
+    assert_eq!(gateway.dropped(DropReason::FlowUnsupported), 1);
+    assert_eq!(connections(&gateway).len(), 1);
+    assert_eq!(connections(&gateway)[0].handle, before[0].handle);
+    gateway.assert_nothing_lost();
+}
+
 #[test]
 fn an_answer_may_begin_the_connection_anew() {
     for nat in ["", ",nat(src=192.168.13.9)"] {

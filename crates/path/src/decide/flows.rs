@@ -281,8 +281,9 @@ fn ask(
     if !outcome.commits.is_empty() {
         is_helped |= wants(&outcome, &tracking, said, change);
     }
-    // A helper shifts sequence numbers, which other zones would have to know.
-    if is_helped && tracked.len() > 1 {
+    // A helper shifts sequence numbers, which other zones would have to know. And a connection that is begun
+    // anew is that of the packet as it was received.
+    if is_helped && tracked.len() > 1 || begins_translated(&outcome, &tracking) {
         said.is_helped = false;
         *change = None;
         said.turn.end = Some(Verdict::Drop(DropReason::FlowUnsupported));
@@ -365,6 +366,13 @@ fn wants<T>(
         said.may_turn |= change.as_ref().is_some_and(|change| !is_plain(change));
     }
     is_helped
+}
+
+/// Whether a `ct(commit,force)` is to begin a connection anew for an answer which that has translated.
+fn begins_translated<T>(outcome: &Outcome<'_>, tracking: &Tracking<'_, '_, T>) -> bool {
+    let forced =
+        outcome.commits.iter().zip(&tracking.commits).filter(|(commit, _)| commit.ct.force);
+    forced.filter_map(|(_, number)| tracking.said.get(usize::from(*number))).any(Tracked::is_undone)
 }
 
 /// Whether it makes a connection that is not translated.

@@ -192,6 +192,12 @@ impl Tracked {
         }
     }
 
+    /// Whether it is an answer that is translated back, as its connection is, which it has not changed yet.
+    pub(super) fn is_undone(&self) -> bool {
+        let is_answer = matches!(self.connection, Some((_, Direction::Reply)));
+        is_answer && self.is_translated && !self.is_changed
+    }
+
     /// Whether it is of a connection with a helper. Also if it is invalid: the next one of its flow
     /// may be so for the tracker alone that does not know how the helper has shifted the numbers.
     pub(super) fn is_helped(&self) -> bool {
