@@ -6,7 +6,7 @@ use types::Protocol;
 use crate::buckets;
 use crate::connection::{Ended, Reason};
 use crate::ct_state::{Direction, Handle};
-use crate::entry::{Control, Flags, Outcome, Side, cold, mark, word};
+use crate::entry::{Control, Flags, Kept, Outcome, Side, cold, mark, word};
 use crate::packet::Packet;
 use crate::rewrite;
 use crate::sync::{Ordering, store};
@@ -102,8 +102,8 @@ impl Connections {
             }
         };
         let uncount = || {
-            if let Some(lengths) = counted {
-                self.limits.give(new.zone, source, lengths);
+            if let Some(counted) = counted {
+                self.limits.give(new.zone, source, counted);
             }
         };
         if let Err(which) = self.limits.take_class(new.class, source) {
@@ -111,17 +111,15 @@ impl Connections {
             self.places.give(index);
             return Err(Refused::Limit(which));
         }
-        let flags = match counted {
-            Some(lengths) => flags.with(Flags::counted(lengths)),
-            None => flags,
-        };
+        let kept = Kept::new(new.helper, new.class, counted);
         let first = (state, flags, own);
         let mut result = Err(Refused::Exists);
         for _ in 0..4 {
             let locked = self.buckets.lock(hashes);
             let Some((other, direction, is_original)) = self.in_the_way(new, hashes, translated)
             else {
-                result = self.insert(index, new, (hashes, translated), first, length, now);
+                result =
+                    self.insert((index, kept), new, (hashes, translated), first, length, now);
                 break;
             };
             // The lock goes before another connection does, which may be in other shards.
@@ -209,7 +207,7 @@ impl Connections {
     /// Writes a connection whose tuples are nobody's. The shards are locked.
     fn insert(
         &self,
-        index: u32,
+        (index, kept): (u32, Kept),
         new: &New,
         (hashes, translated): ([u64; 2], Option<&Tuple>),
         (state, mut flags, own): (State, Flags, Side),
@@ -279,7 +277,7 @@ impl Connections {
         store(cold::CREATED, now.0);
         store(cold::BINDING, new.binding);
         store(cold::MASTER, new.master.map_or(0, |master| u64::from(master) + 1));
-        store(cold::HELPER, u64::from(new.class) << 16 | u64::from(new.helper));
+        store(cold::KEPT, kept.0);
 
         for (word, hash) in cold::HASHES.into_iter().zip(hashes) {
             store(word, hash);

@@ -4,7 +4,7 @@
 //! the other only read, and a cold line. All words are atomics; who writes which is said at each.
 
 use crate::ct_state::{CtState, Direction};
-use crate::limits::Lengths;
+use crate::limits::Counted;
 use crate::sync::{AtomicU64, Ordering};
 use crate::timeout::State;
 
@@ -55,14 +55,46 @@ pub(crate) mod cold {
     pub(crate) const BINDING: usize = 3;
     /// The connection that has expected this one, and one; 0 if none.
     pub(crate) const MASTER: usize = 4;
-    /// What the user of the table keeps of it: the helper (the lowest 16 bits); and its class, which
-    /// changes under the locks of its tuples.
-    pub(crate) const HELPER: usize = 5;
+    /// What the user of the table keeps of it: see [`super::Kept`]. The helper and the class change under
+    /// the locks of its tuples.
+    pub(crate) const KEPT: usize = 5;
     /// The hash of the original direction's tuple, and that of the reply's.
     pub(crate) const HASHES: [usize; 2] = [6, 7];
 }
 
-const _: () = assert!(Lengths::COUNT as u32 == 1 << (u16::BITS - Flags::LENGTHS_SHIFT));
+/// The cold word behind [`cold::MASTER`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept(pub(crate) u64);
+
+impl Kept {
+    pub(crate) fn new(helper: u16, class: u16, counted: Option<Counted>) -> Self {
+        let counted = counted.map_or(0, |Counted(length)| u64::from(length) + 1);
+        Self(counted << 32 | u64::from(class) << 16 | u64::from(helper))
+    }
+
+    pub(crate) const fn helper(self) -> u16 {
+        self.0 as u16
+    }
+
+    pub(crate) const fn class(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// How it was counted for the limits, if it was.
+    pub(crate) fn counted(self) -> Option<Counted> {
+        ((self.0 >> 32) as u8).checked_sub(1).map(Counted)
+    }
+
+    #[must_use]
+    pub(crate) fn with_helper(self, helper: u16) -> Self {
+        Self::new(helper, self.class(), self.counted())
+    }
+
+    #[must_use]
+    pub(crate) fn with_class(self, class: u16) -> Self {
+        Self::new(self.helper(), class, self.counted())
+    }
+}
 
 /// Bits of the control word from bit 8 on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,21 +121,9 @@ impl Flags {
     pub(crate) const CROSSED: Self = Self(1 << 10);
     /// Has two slots, as its translation makes two tuples.
     pub(crate) const PAIRED: Self = Self(1 << 11);
-    /// Counts for the limits. The three bits behind it say for prefixes of which lengths.
-    pub(crate) const COUNTED: Self = Self(1 << 12);
-    const LENGTHS_SHIFT: u32 = 13;
 
     pub(crate) const fn fin(direction: Direction) -> Self {
         Self(Self::FIN.0 << direction.at())
-    }
-
-    pub(crate) const fn counted(lengths: Lengths) -> Self {
-        Self(Self::COUNTED.0 | (lengths.0 as u16) << Self::LENGTHS_SHIFT)
-    }
-
-    /// How it was counted for the limits, if it was.
-    pub(crate) fn lengths(self) -> Option<Lengths> {
-        self.has(Self::COUNTED).then_some(Lengths((self.0 >> Self::LENGTHS_SHIFT) as u8))
     }
 
     #[inline(always)]

@@ -6,7 +6,7 @@ use packet::Time;
 use crate::buckets;
 use crate::connection::{Connection, DirectionCounters, Ended, Reason};
 use crate::ct_state::{Direction, Handle};
-use crate::entry::{Control, Flags, Side, cold, word};
+use crate::entry::{Control, Flags, Kept, Side, cold, word};
 use crate::places::{Due, time_of};
 use crate::sync::Ordering;
 use crate::table::Connections;
@@ -300,16 +300,16 @@ impl Connections {
             self.buckets.remove(hashes[0], index, buckets::ORIGINAL | buckets::REPLY);
         }
         let cold = |word: usize| entry.cold.0[word].load(Ordering::Acquire);
-        let class = (cold(cold::HELPER) >> 16) as u16;
+        let kept = Kept(cold(cold::KEPT));
         drop(locked);
         // Nobody else writes what a place had, before it is given back.
         let original = self.tuple(index, from.flags(), Direction::Original);
-        let counted = from.flags().lengths();
+        let (counted, class) = (kept.counted(), kept.class());
         if counted.is_some() || class != 0 {
             let source = original.addresses.source();
-            if let Some(lengths) = counted {
+            if let Some(counted) = counted {
                 let identity = entry.lines[1].0[word::IDENTITY].load(Ordering::Acquire);
-                self.limits.give((identity >> 48) as u16, source, lengths);
+                self.limits.give((identity >> 48) as u16, source, counted);
             }
             self.limits.give_class(class, source);
         }
@@ -343,6 +343,7 @@ impl Connections {
             packets: load(at, word::PACKETS),
             bytes: load(at, word::BYTES),
         };
+        let kept = Kept(cold(cold::KEPT));
         Connection {
             handle: Handle { index, generation: control.generation() },
             zone: (identity >> 48) as u16,
@@ -357,8 +358,8 @@ impl Connections {
             policy: PolicyId(control.policy()),
             mark: identity as u32,
             label: u128::from(cold(cold::LABEL_HIGH)) << 64 | u128::from(cold(cold::LABEL_LOW)),
-            helper: cold(cold::HELPER) as u16,
-            class: (cold(cold::HELPER) >> 16) as u16,
+            helper: kept.helper(),
+            class: kept.class(),
             binding: cold(cold::BINDING),
             created: Time(cold(cold::CREATED)),
             deadline: self.deadline(control, &own, &peer, now),
@@ -419,8 +420,8 @@ impl Connections {
     pub fn set_helper(&self, handle: Handle, helper: u16) -> Option<Handle> {
         let line = &self.entries.get(handle.index as usize)?.cold;
         self.amend(handle, || {
-            let change = |old: u64| Some(old & !0xffff | u64::from(helper));
-            let _ = line.0[cold::HELPER].fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+            let change = |old: u64| Some(Kept(old).with_helper(helper).0);
+            let _ = line.0[cold::KEPT].fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
         })
     }
 
@@ -430,10 +431,10 @@ impl Connections {
         let Some(connection) = self.connection(handle.index, Time(0)) else { return false };
         let source = connection.original.addresses.source();
         let change = || {
-            let word = &self.entries[handle.index as usize].cold.0[cold::HELPER];
-            let change = |old: u64| Some(old & !0xffff_0000 | u64::from(class) << 16);
+            let word = &self.entries[handle.index as usize].cold.0[cold::KEPT];
+            let change = |old: u64| Some(Kept(old).with_class(class).0);
             let before = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
-            let before = (before.unwrap_or_else(|same| same) >> 16) as u16;
+            let before = Kept(before.unwrap_or_else(|same| same)).class();
             if before != class {
                 self.limits.count_class(class, source);
                 self.limits.give_class(before, source);

@@ -80,20 +80,26 @@ const CLASS_ADDRESS: u8 = 252;
 
 const SHARDS: usize = 16;
 
-/// How often the lengths of prefixes had changed when a connection was counted, as far as it remembers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lengths(pub(crate) u8);
+/// The length of the prefix that a connection counts for, which is kept with it: other prefixes may be
+/// counted when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counted(pub(crate) u8);
 
-impl Lengths {
-    /// How many can be told apart.
-    pub(crate) const COUNT: u8 = 8;
+impl Counted {
+    /// Of a connection from this address that is made now.
+    fn of(source: IpAddr, limits: &SourceLimits) -> Self {
+        Self(match source {
+            IpAddr::V4(_) => limits.ipv4_length.min(32),
+            IpAddr::V6(_) => limits.ipv6_length.min(128),
+        })
+    }
 }
 
 pub(crate) struct Limits {
     zones: Mutex<HashMap<u16, u32, Keyed>>,
     /// Whether any zone has a limit.
     any_zone: AtomicU32,
-    settings: Mutex<(SourceLimits, Lengths)>,
+    sources: Mutex<SourceLimits>,
     any_source: AtomicU32,
     classes: Mutex<HashMap<u16, ClassLimits, Keyed>>,
     /// Connections of zones, addresses and prefixes. As many entries as connections at most, two
@@ -114,7 +120,7 @@ impl Limits {
         Self {
             zones: Mutex::new(HashMap::with_hasher(keyed)),
             any_zone: AtomicU32::new(0),
-            settings: Mutex::default(),
+            sources: Mutex::default(),
             any_source: AtomicU32::new(0),
             classes: Mutex::new(HashMap::with_hasher(keyed)),
             counts: core::array::from_fn(|_| Mutex::new(HashMap::with_hasher(keyed))),
@@ -131,21 +137,9 @@ impl Limits {
         self.any_zone.store(zones.len() as u32, Ordering::Release);
     }
 
+    /// Connections that there are go on to count for the prefixes that they were counted for.
     pub(crate) fn set_source(&self, limits: SourceLimits) {
-        let lengths = |limits: &SourceLimits| (limits.ipv4_length, limits.ipv6_length);
-        let are_other = {
-            let mut settings = lock(&self.settings);
-            let are_other = lengths(&settings.0) != lengths(&limits);
-            settings.0 = limits;
-            settings.1.0 = (settings.1.0 + u8::from(are_other)) % Lengths::COUNT;
-            are_other
-        };
-        if are_other {
-            // Connections that there are count for no prefix any more; for all else they do.
-            for shard in &self.counts {
-                lock(shard).retain(|(.., kind), _| *kind >= CLASS_ADDRESS);
-            }
-        }
+        *lock(&self.sources) = limits;
         let any = u32::from(limits.source != 0 || limits.prefix != 0);
         self.any_source.store(any, Ordering::Release);
     }
@@ -181,8 +175,8 @@ impl Limits {
 
     /// Which limit one more connection would be over, if any.
     pub(crate) fn reached(&self, zone: u16, source: IpAddr, class: u16) -> Option<LimitKind> {
-        let of_zone = self.kinds(zone).and_then(|(kinds, limits, _)| {
-            self.first_reached(kinds, groups(zone, source, &limits))
+        let of_zone = self.kinds(zone).and_then(|(kinds, limits)| {
+            self.first_reached(kinds, groups(zone, source, Counted::of(source, &limits)))
         });
         of_zone.or_else(|| match class {
             0 => None,
@@ -220,14 +214,15 @@ impl Limits {
     /// Counts a connection, or says which limit is reached. What it returns is to be given back; `None` if
     /// there are no limits.
     #[inline(always)]
-    pub(crate) fn take(&self, zone: u16, source: IpAddr) -> Result<Option<Lengths>, LimitKind> {
+    pub(crate) fn take(&self, zone: u16, source: IpAddr) -> Result<Option<Counted>, LimitKind> {
         if self.are_none() { Ok(None) } else { self.take_in_zone(zone, source) }
     }
 
     #[inline(never)]
-    fn take_in_zone(&self, zone: u16, source: IpAddr) -> Result<Option<Lengths>, LimitKind> {
-        let Some((kinds, limits, lengths)) = self.kinds(zone) else { return Ok(None) };
-        self.take_all(kinds, groups(zone, source, &limits)).map(|()| Some(lengths))
+    fn take_in_zone(&self, zone: u16, source: IpAddr) -> Result<Option<Counted>, LimitKind> {
+        let Some((kinds, limits)) = self.kinds(zone) else { return Ok(None) };
+        let counted = Counted::of(source, &limits);
+        self.take_all(kinds, groups(zone, source, counted)).map(|()| Some(counted))
     }
 
     /// Whether no zone has a limit, nor has a source.
@@ -237,18 +232,18 @@ impl Limits {
     }
 
     /// The limits of a zone and of sources, if there are any.
-    fn kinds(&self, zone: u16) -> Option<(OfSource, SourceLimits, Lengths)> {
+    fn kinds(&self, zone: u16) -> Option<(OfSource, SourceLimits)> {
         if self.are_none() {
             return None;
         }
-        let (limits, lengths) = *lock(&self.settings);
+        let limits = *lock(&self.sources);
         let of_zone = lock(&self.zones).get(&zone).copied().unwrap_or(0);
         let kinds = [
             (LimitKind::Zone, of_zone),
             (LimitKind::Source, limits.source),
             (LimitKind::Prefix, limits.prefix),
         ];
-        Some((kinds, limits, lengths))
+        Some((kinds, limits))
     }
 
     /// Counts a connection in all of these, or in none.
@@ -276,14 +271,8 @@ impl Limits {
     }
 
     /// A connection has ended that was counted so.
-    pub(crate) fn give(&self, zone: u16, source: IpAddr, counted: Lengths) {
-        let (limits, lengths) = *lock(&self.settings);
-        let [of_zone, of_source, of_prefix] = groups(zone, source, &limits);
-        self.give_one(&of_zone);
-        self.give_one(&of_source);
-        if counted == lengths {
-            self.give_one(&of_prefix);
-        }
+    pub(crate) fn give(&self, zone: u16, source: IpAddr, counted: Counted) {
+        groups(zone, source, counted).iter().for_each(|group| self.give_one(group));
     }
 
     fn give_one(&self, group: &Group) {
@@ -305,17 +294,16 @@ fn class_groups(class: u16, source: IpAddr) -> [Group; 2] {
     [(class, ZONE.1, CLASS), (class, source, CLASS_ADDRESS)]
 }
 
-fn groups(zone: u16, source: IpAddr, limits: &SourceLimits) -> [Group; 3] {
-    let (network, length) = match source {
+/// What a connection counts for.
+fn groups(zone: u16, source: IpAddr, Counted(length): Counted) -> [Group; 3] {
+    let network = match source {
         IpAddr::V4(address) => {
-            let length = limits.ipv4_length.min(32);
             let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
-            (IpAddr::V4((address.to_bits() & mask).into()), length)
+            IpAddr::V4((address.to_bits() & mask).into())
         }
         IpAddr::V6(address) => {
-            let length = limits.ipv6_length.min(128);
             let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
-            (IpAddr::V6((address.to_bits() & mask).into()), length)
+            IpAddr::V6((address.to_bits() & mask).into())
         }
     };
     [(zone, ZONE.1, ZONE.2), (zone, source, ADDRESS), (zone, network, length)]

@@ -5,7 +5,7 @@ use types::Protocol;
 
 use crate::buckets::{self, Slot};
 use crate::ct_state::{CtState, Direction, Handle, Named, Reference, Stamp};
-use crate::entry::{Control, Flags, Outcome, Side, cold, word};
+use crate::entry::{Control, Flags, Kept, Outcome, Side, cold, word};
 use crate::packet::Packet;
 use crate::rewrite::Translation;
 use crate::sync::Ordering;
@@ -332,7 +332,7 @@ impl Connections {
         };
         let cold = |word: usize| entry.cold.0[word].load(Ordering::Acquire);
         plain.label = [cold(cold::LABEL_LOW), cold(cold::LABEL_HIGH)];
-        let has_helper = cold(cold::HELPER) & 0xffff != 0;
+        let has_helper = Kept(cold(cold::KEPT)).helper() != 0;
         plain.mark = entry.lines[1].0[word::IDENTITY].load(Ordering::Acquire) as u32;
         // What was read is of this connection.
         let control = control();

@@ -614,6 +614,42 @@ fn prefixes_of_other_lengths_leave_all_other_counts() {
     assert_eq!(commit(&gate, 0x0101_0303, 6, 0), Err(Refused::Limit(LimitKind::Prefix)));
 }
 
+/// However often these have changed.
+#[test]
+fn connections_count_for_the_prefixes_that_they_were_counted_for() {
+    let gate = Gate::new(&settings(64));
+    let limit = |length| {
+        let lengths = (length, 64);
+        let (ipv4_length, ipv6_length) = lengths;
+        gate.table.limit_sources(SourceLimits { source: 0, prefix: 2, ipv4_length, ipv6_length });
+    };
+    let commit = |source: u32, port: u16| {
+        let new = New::plain(0, udp(source, port));
+        gate.table.commit(&new, &DATAGRAM, 40, gate.now, &mut |_| {})
+    };
+    let end = |handle| assert!(gate.table.remove(handle, gate.now, &mut |_| {}));
+    let full = Err(Refused::Limit(LimitKind::Prefix));
+    for round in 0..3 {
+        let mut of_each = Vec::new();
+        for length in 8..=32_u8 {
+            limit(length);
+            let port = 2 * u16::from(length);
+            of_each.push((length, [port, port + 1].map(|port| commit(0x0101_0101, port).unwrap())));
+            assert_eq!(commit(0x0101_0101, 1), full, "{length} in {round}");
+        }
+        for (length, [first, second]) in of_each {
+            end(first);
+            limit(length);
+            let other = commit(0x0101_0101, 1).unwrap();
+            assert_eq!(commit(0x0101_0101, 2), full, "{length} in {round}");
+            limit(7);
+            end(second);
+            end(other);
+        }
+        assert_eq!(gate.table.counts().connections, 0);
+    }
+}
+
 #[test]
 fn a_table_has_a_size() {
     for wrong in [0, MOST_CONNECTIONS + 1] {
