@@ -118,8 +118,7 @@ impl Connections {
             let locked = self.buckets.lock(hashes);
             let Some((other, direction, is_original)) = self.in_the_way(new, hashes, translated)
             else {
-                result =
-                    self.insert((index, kept), new, (hashes, translated), first, length, now);
+                result = self.insert((index, kept), new, (hashes, translated), first, length, now);
                 break;
             };
             // The lock goes before another connection does, which may be in other shards.

@@ -12,7 +12,7 @@ use types::RejectWith;
 use wire::{IpRange, PortId, VrfId};
 
 /// How many kinds of flows a VRF may have, with none.
-pub(crate) const KINDS: usize = 20;
+pub(crate) const KINDS: usize = 22;
 /// Flows whose connections count for a class, as only those of `[firewall]` do.
 const WITH_LIMITS: usize = 17;
 
@@ -22,6 +22,7 @@ const CONNECTIONS: u32 = 5;
 pub(crate) const TRK: CtState = CtState::TRK;
 pub(crate) const NEW: CtState = CtState(CtState::NEW.0 | TRK.0);
 pub(crate) const EST: CtState = CtState(CtState::EST.0 | TRK.0);
+const RPL: CtState = CtState(CtState::RPL.0 | TRK.0);
 pub(crate) const REL: CtState = CtState(CtState::REL.0 | TRK.0);
 
 /// A connection table for so many workers, the same in all worlds.
@@ -88,6 +89,14 @@ const CT: Ct = Ct {
 pub(crate) fn commit() -> Ct {
     Ct { commit: true, ..CT }
 }
+
+/// A connection with a label.
+pub(crate) fn labelled(ct: Ct) -> Ct {
+    let (field, value, mask) = LABELLED;
+    Ct { exec: vec![Action::Set { word: SetWord::SetField, field, value, mask }], ..ct }
+}
+
+pub(crate) const LABELLED: Condition = (Field::CtLabel, 1 << 32, 1 << 32);
 
 pub(crate) fn to_table_1(nat: Option<NatSpec>) -> Action {
     ct(Ct { table: Some(1), nat, ..CT })
@@ -409,6 +418,34 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
             flow(1, 1, &[], &[NORMAL]),
             flow(2, 9, &[(Field::NwSrc, 0x0a02_0001, 0xffff_ffff)], &[Action::Output(b)]),
             flow(2, 1, &[], &[NORMAL]),
+        ],
+        // What begins at the first port has a label and is translated, as of a firewall, and only what has one
+        // is answered.
+        20 => vec![
+            flow(0, 10, &[], &[to_table_1(Some(NatSpec::default()))]),
+            flow(1, 20, &[has(EST), LABELLED], &[NORMAL]),
+            flow(1, 19, &[has(CtState(NEW.0 | REL.0)), LABELLED], &[ct(commit()), NORMAL]),
+            flow(
+                1,
+                9,
+                &[has(NEW), by(a), (Field::DlType, 0x800, 0xffff)],
+                &[
+                    ct(labelled(Ct {
+                        nat: nat(NatEnd::Source, "10.2.0.1", Some((3000, 3009))),
+                        ..commit()
+                    })),
+                    NORMAL,
+                ],
+            ),
+            flow(1, 8, &[has(NEW), by(a)], &[ct(labelled(commit())), NORMAL]),
+        ],
+        // Answers begin connections anew.
+        21 => vec![
+            flow(0, 10, &[], &[to_table_1(Some(NatSpec::default()))]),
+            flow(1, 20, &[has(EST), by(b), LABELLED], &[NORMAL]),
+            flow(1, 19, &[has(RPL)], &[ct(labelled(Ct { force: true, ..commit() })), NORMAL]),
+            flow(1, 10, &[(Field::NwProto, 6, 0xff), by(a)], &[ct(labelled(commit())), NORMAL]),
+            flow(1, 9, &[], &[ct(Ct { force: true, ..commit() }), NORMAL]),
         ],
         // A second zone for what no more is asked of, and two outputs.
         _ => vec![

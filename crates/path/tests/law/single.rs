@@ -9,8 +9,8 @@ use proptest::sample::{Index, select};
 use wire::{PortId, VrfId};
 
 use super::flows::{
-    Condition, EST, NEW, NORMAL, REL, TRK, by, commit, ct, flow, has, nat, set, to_table_1,
-    untracked,
+    Condition, EST, LABELLED, NEW, NORMAL, REL, TRK, by, commit, ct, flow, has, labelled, nat, set,
+    to_table_1, untracked,
 };
 
 /// One flow among others, by two ports of a VRF.
@@ -38,6 +38,8 @@ impl Single {
             6 => vec![set(Field::NwTos, 0x28), NORMAL],
             7 => vec![Action::Resubmit { in_port: None, table: Some(2) }],
             8 => vec![ct(Ct { nat, ..commit() }), NORMAL],
+            9 => vec![ct(labelled(Ct { nat, ..commit() })), NORMAL],
+            10 => vec![ct(Ct { force: true, ..commit() }), NORMAL],
             _ => vec![Action::Output(a), NORMAL],
         };
         flow(vrf, self.place, &conditions, &actions)
@@ -52,12 +54,11 @@ pub(crate) fn single() -> impl Strategy<Value = Single> {
     let state = select(vec![has(NEW), has(EST), has(REL), untracked(), has(TRK)]);
     let packets =
         prop_oneof![4 => addresses_v4(), 2 => addresses_v6(), 1 => ports(), 2 => Just(vec![])];
-    (place, is_by_second, packets, weighted(0.25, state), 0usize..10).prop_map(
-        |(place, is_by_second, packets, state, actions)| {
-            let conditions = packets.into_iter().chain(state).collect();
+    (place, is_by_second, packets, weighted(0.25, state), weighted(0.1, Just(LABELLED)), 0usize..12)
+        .prop_map(|(place, is_by_second, packets, state, label, actions)| {
+            let conditions = packets.into_iter().chain(state).chain(label).collect();
             Single { place, is_by_second, conditions, actions }
-        },
-    )
+        })
 }
 
 fn addresses_v4() -> impl Strategy<Value = Vec<Condition>> {
