@@ -257,6 +257,44 @@ fn a_mapping_is_one_for_all_destinations_if_that_is_wanted() {
     assert_eq!((counts.lent, counts.returned), (1000, 1000));
 }
 
+/// Where others share a port by their destinations, each mapping has one of its own.
+#[test]
+fn mappings_end_with_the_ports() {
+    let alike = |settings: &mut PoolSettings| {
+        settings.groups = 1;
+        settings.endpoint_independent = true;
+        settings.ports = Some(2000..=2003);
+    };
+    let mut nat = Nat::new(64, pool("192.0.2.1", "192.0.2.1", alike));
+    let of = |source, destination| flow(source, 2000, destination);
+    let handles: Vec<_> = (0..4).map(|source| nat.open(of(source, 1)).unwrap().0).collect();
+    assert_eq!(nat.open(of(4, 2)).err(), Some(NotLent::Exhausted));
+    // Those that there are take more connections.
+    nat.open(of(3, 2)).unwrap();
+    nat.close(handles[1]);
+    nat.open(of(4, 2)).unwrap();
+    assert_eq!(nat.open(of(1, 1)).err(), Some(NotLent::Exhausted));
+}
+
+/// A connection that came from outside to the port that a mapping has, or would have.
+#[test]
+fn a_mapping_is_one_for_a_destination_that_has_come_too() {
+    let alike = |settings: &mut PoolSettings| {
+        settings.groups = 1;
+        settings.endpoint_independent = true;
+    };
+    let mut nat = Nat::new(64, pool("192.0.2.1", "192.0.2.1", alike));
+    let comes = |nat: &mut Nat, source: u32, port: u16| {
+        let to = Tuple::new(addresses(source, 0xc000_0201), Protocol::UDP, 53, port);
+        nat.gate.packet(to, &DATAGRAM);
+    };
+    comes(&mut nat, 1, 2000);
+    assert_eq!(nat.open(flow(7, 2000, 1)).err(), Some(NotLent::Exhausted));
+    nat.open(flow(7, 2000, 2)).unwrap();
+    comes(&mut nat, 3, 2000);
+    assert_eq!(nat.open(flow(7, 2000, 3)).err(), Some(NotLent::Exhausted));
+}
+
 #[test]
 fn a_subscriber_has_its_block_and_no_more() {
     let blocks = |settings: &mut PoolSettings| {

@@ -58,8 +58,8 @@ impl Mappings {
         true
     }
 
-    pub(super) fn has(&self, inside: Inside) -> bool {
-        lock(&self.0).out.contains_key(&inside)
+    pub(super) fn outside(&self, inside: Inside) -> Option<Outside> {
+        lock(&self.0).out.get(&inside).map(|(outside, _)| *outside)
     }
 
     pub(super) fn inside(&self, outside: Outside) -> Option<Inside> {

@@ -9,7 +9,7 @@ use types::{IpRange, Protocol};
 
 use super::blocks::PortBlocks;
 use super::dynamic::{BlockEvent, DynamicBlocks, Foreseen, MOST_BLOCKS};
-use super::mappings::Mappings;
+use super::mappings::{Inside, Mappings, Outside};
 use super::ports::Ports;
 use crate::limits::Keyed;
 use crate::sync::{AtomicU64, Ordering, allocate_zeroed, store};
@@ -294,9 +294,11 @@ impl Pool {
                 Foreseen::Nothing => return Err(NotLent::Exhausted),
             },
         };
-        let inside = (zone, kind(tuple.protocol) as u8, tuple.addresses.source(), tuple.source);
-        if self.settings.endpoint_independent && has_ports(tuple) && self.mappings.has(inside) {
-            return Ok(());
+        if self.settings.endpoint_independent && has_ports(tuple) {
+            return match self.would_map(zone, tuple, place) {
+                Some(translated) if !is_taken(&translated) => Ok(()),
+                _ => Err(NotLent::Exhausted),
+            };
         }
         let mut attempt = |lease: &Lease| match is_taken(&lease.translated) {
             true => Err(Refused::TupleTaken),
@@ -568,30 +570,15 @@ impl Pool {
         &self,
         zone: u16,
         tuple: &Tuple,
-        (start, range, count): Choice,
+        place: Choice,
         attempt: &mut dyn FnMut(&Lease) -> Result<T, Refused>,
     ) -> Result<T, NotLent> {
-        let kind = kind(tuple.protocol);
-        let inside = (zone, kind as u8, tuple.addresses.source(), tuple.source);
-        let make = || {
-            (0..count).find_map(|more| {
-                let address = self.behind(start, more);
-                let ports = self.ports.get(self.map(kind, address, 0))?;
-                let keeps = self.may_keep(tuple, &range);
-                let port = match keeps && ports.take(tuple.source) {
-                    true => tuple.source,
-                    false => ports.take_any(&range, self.some_port(tuple, &range, 0))?,
-                };
-                Some((kind as u8, address as u16, port))
-            })
-        };
-        let outside = self.mappings.take(inside, make).ok_or(NotLent::Exhausted)?;
+        let inside = inside(zone, tuple);
+        let outside = self.mappings.take(inside, || self.take_outside(tuple, place));
+        let outside = outside.ok_or(NotLent::Exhausted)?;
+        let translated = self.behind_mapping(tuple, outside).ok_or(NotLent::Family)?;
         let (_, address, port) = outside;
-        let translated = self
-            .address(address.into())
-            .and_then(|ip| tuple.with_source(ip, port))
-            .ok_or(NotLent::Family)?;
-        let map = self.map(kind, address.into(), 0);
+        let map = self.map(kind(tuple.protocol), address.into(), 0);
         let binding = PRESENT | MAPPED | (map as u64) << 16 | u64::from(port);
         let result = attempt(&Lease { translated, binding });
         if result.is_err() {
@@ -601,6 +588,36 @@ impl Pool {
             Refused::TupleTaken => NotLent::Exhausted,
             why => NotLent::Refused(why),
         })
+    }
+
+    /// Takes a port for a mapping, that of the source if possible.
+    fn take_outside(&self, tuple: &Tuple, (start, range, count): Choice) -> Option<Outside> {
+        let kind = kind(tuple.protocol);
+        (0..count).find_map(|more| {
+            let address = self.behind(start, more);
+            let ports = self.ports.get(self.map(kind, address, 0))?;
+            let keeps = self.may_keep(tuple, &range);
+            let port = match keeps && ports.take(tuple.source) {
+                true => tuple.source,
+                false => ports.take_any(&range, self.some_port(tuple, &range, 0))?,
+            };
+            Some((kind as u8, address as u16, port))
+        })
+    }
+
+    /// What a packet becomes by its mapping, or would by the one that it would get.
+    fn would_map(&self, zone: u16, tuple: &Tuple, place: Choice) -> Option<Tuple> {
+        let outside = self.mappings.outside(inside(zone, tuple)).or_else(|| {
+            let outside = self.take_outside(tuple, place)?;
+            let (_, address, port) = outside;
+            self.ports.get(self.map(kind(tuple.protocol), address.into(), 0))?.give(port);
+            Some(outside)
+        })?;
+        self.behind_mapping(tuple, outside)
+    }
+
+    fn behind_mapping(&self, tuple: &Tuple, (_, address, port): Outside) -> Option<Tuple> {
+        tuple.with_source(self.address(address.into())?, port)
     }
 
     /// Who is behind an outside address and port, if mappings are endpoint-independent: packets of
@@ -722,6 +739,11 @@ fn has_ports(tuple: &Tuple) -> bool {
 
 fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The end that a mapping is of.
+fn inside(zone: u16, tuple: &Tuple) -> Inside {
+    (zone, kind(tuple.protocol) as u8, tuple.addresses.source(), tuple.source)
 }
 
 fn kind(protocol: Protocol) -> u32 {
