@@ -318,9 +318,10 @@ fn a_silent_next_hop_is_given_up_and_the_sender_told() {
     assert_eq!(questions, 3);
     assert_eq!(gateway.dropped(DropReason::NeighbourUnresolved), 1);
     assert_eq!(gateway.worker.statistics().icmp_errors.read(), 1);
+    let since = gateway.publisher.current().port(LAN).unwrap().since;
     assert_eq!(
         gateway.events.pop(),
-        Ok(Event::NeighbourSilent { port: LAN, address: ip("192.168.13.66") })
+        Ok(Event::NeighbourSilent { port: LAN, since, address: ip("192.168.13.66") })
     );
     gateway.assert_nothing_lost();
 }

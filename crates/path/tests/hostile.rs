@@ -4,7 +4,7 @@ mod fixture;
 
 use fixture::*;
 use packet::DropReason;
-use tables::{Action, Direction, Event, RouteSpec, Side};
+use tables::{Action, Direction, Event, PortSpec, RouteSpec, Side};
 use wire::ndp::Message;
 use wire::{Mac, Spi, Upper, VrfId, headers};
 
@@ -208,7 +208,10 @@ fn an_advertisement_that_does_not_override_moves_no_neighbour() {
         let mut bytes = [0; wire::ndp::MAX_PACKET];
         let length = message.write_packet(target, v6("fd13::1"), &mut bytes).unwrap();
         let now = gateway.now;
-        gateway.change(|tables| tables.sought().ask(now, LAN, target.into()));
+        gateway.change(|tables| {
+            let of = (LAN, tables.port(LAN).unwrap().since);
+            tables.sought().ask(now, of, target.into());
+        });
         gateway.receive(LAN, &bytes[..length]);
         let heard = gateway.events.pop().ok();
         heard.map(|event| match event {
@@ -223,6 +226,40 @@ fn an_advertisement_that_does_not_override_moves_no_neighbour() {
     assert_eq!(hear(Some(elsewhere), true, "fd13::5"), Some(elsewhere));
     assert_eq!(hear(Some(elsewhere), false, "fd13::6"), Some(elsewhere));
     assert_eq!(hear(None, true, "fd13::6"), None);
+}
+
+#[test]
+fn what_was_asked_before_a_port_moved_is_no_question_in_its_new_vrf() {
+    for moves in [false, true] {
+        let mut gateway = Gateway::new(plain_tables());
+        // Ports that are there from the first are as old as those of the first change.
+        gateway.change(|_| {});
+        gateway.receive(WAN, &udp("8.8.8.8", "192.168.13.30", (1, 2), 10));
+        assert_eq!(gateway.sent(LAN).len(), 1, "it is asked for");
+        gateway.change(|tables| {
+            let vrf = tables.add_vrf("blue").unwrap();
+            let spec = tables.port(LAN).unwrap().spec.clone();
+            let vrf = if moves { vrf } else { spec.vrf };
+            tables.update_port(LAN, PortSpec { vrf, ..spec }).unwrap();
+        });
+        let own = (gateway.worker.port(LAN).unwrap().mac(), v4("192.168.13.1"));
+        let reply = wire::arp::Packet {
+            operation: wire::arp::Operation::Reply,
+            sender_mac: HOST_MAC,
+            sender_ip: v4("192.168.13.30"),
+            target_mac: own.0,
+            target_ip: own.1,
+        };
+        let header = wire::ethernet::Header {
+            destination: own.0,
+            source: HOST_MAC,
+            ether_type: wire::ethernet::EtherType::ARP,
+        };
+        assert!(gateway.lan.push(&[&header.to_bytes()[..], &reply.to_bytes()].concat()));
+        gateway.poll();
+        assert_eq!(gateway.events.pop().is_err(), moves);
+        assert_eq!(gateway.worker.statistics().neighbours_unasked.read(), u64::from(moves));
+    }
 }
 
 #[test]

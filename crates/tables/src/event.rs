@@ -29,6 +29,8 @@ pub enum Event {
     NeighbourSilent {
         /// The port that it was asked for on.
         port: PortId,
+        /// As in [`Event::NeighbourSeen`].
+        since: u64,
         /// The IP address that did not answer.
         address: IpAddr,
     },

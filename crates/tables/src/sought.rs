@@ -49,8 +49,9 @@ impl Sought {
         }
     }
 
-    /// Takes note that `address` on the link of `port` is asked for now.
-    pub fn ask(&self, now: Time, port: PortId, address: IpAddr) {
+    /// Takes note that `address` on the link of `port` is asked for now. With the port is said its
+    /// [`crate::Port::since`].
+    pub fn ask(&self, now: Time, port: (PortId, u64), address: IpAddr) {
         let (tag, ways) = self.place(port, address);
         let until = (now + ANSWER).0 >> TIME_UNIT;
         let left = |slot: &&AtomicU64| {
@@ -64,8 +65,9 @@ impl Sought {
     }
 
     /// Whether `address` on the link of `port` has been asked for and not taken since. One answer
-    /// to a question is enough.
-    pub fn take(&self, now: Time, port: PortId, address: IpAddr) -> bool {
+    /// to a question is enough. What was asked before [`crate::Port::since`] was asked by another
+    /// port of this number, or in another VRF, and is no question of this one.
+    pub fn take(&self, now: Time, port: (PortId, u64), address: IpAddr) -> bool {
         let (tag, ways) = self.place(port, address);
         ways.iter().any(|slot| {
             let word = slot.load(Ordering::Relaxed);
@@ -75,7 +77,7 @@ impl Sought {
         })
     }
 
-    fn place(&self, port: PortId, address: IpAddr) -> (u64, &[AtomicU64]) {
+    fn place(&self, port: (PortId, u64), address: IpAddr) -> (u64, &[AtomicU64]) {
         let mut hasher = self.hasher;
         (port, address).hash(&mut hasher);
         let hash = hasher.finish();
@@ -101,7 +103,7 @@ impl fmt::Debug for Sought {
 mod tests {
     use super::*;
 
-    const PORT: PortId = PortId(3);
+    const PORT: (PortId, u64) = (PortId(3), 7);
 
     fn station(number: u32) -> IpAddr {
         std::net::Ipv4Addr::from_bits(0x0a00_0000 + number).into()
@@ -115,7 +117,8 @@ mod tests {
             let at = |milliseconds: u64| Time(begin + milliseconds * 1_000_000);
             assert!(!sought.take(at(0), PORT, station(1)));
             sought.ask(at(0), PORT, station(1));
-            assert!(!sought.take(at(1), PortId(4), station(1)));
+            assert!(!sought.take(at(1), (PortId(4), 7), station(1)), "another port");
+            assert!(!sought.take(at(1), (PortId(3), 8), station(1)), "the port in another VRF");
             assert!(!sought.take(at(1), PORT, station(2)));
             assert!(sought.take(at(1), PORT, station(1)));
             assert!(!sought.take(at(1), PORT, station(1)));

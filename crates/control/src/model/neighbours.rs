@@ -202,7 +202,10 @@ impl Neighbours {
                 );
                 known.is_none_or(|known| known.mac != mac)
             }
-            Event::NeighbourSilent { port, address } => {
+            Event::NeighbourSilent { port, since, address } => {
+                if tables.port(port).is_none_or(|port| port.since != since) {
+                    return false;
+                }
                 match self.get(port, address).map(|neighbour| neighbour.how) {
                     Some(How::Learned { .. }) => {
                         self.remove(port, address);

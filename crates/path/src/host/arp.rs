@@ -42,7 +42,8 @@ pub(crate) fn learn(outputs: &mut Outputs<'_>, port: &Port, address: IpAddr, mac
         return;
     }
     let statistics = outputs.buffers.statistics;
-    let solicited = outputs.objects.sought().take(outputs.now, port.id, address);
+    let of = (port.id, port.since);
+    let solicited = outputs.objects.sought().take(outputs.now, of, address);
     if !solicited {
         match port.neighbours.lookup(address) {
             Some(known) if known != mac => {}

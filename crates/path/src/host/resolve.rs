@@ -25,7 +25,7 @@ fn question(outputs: &mut Outputs<'_>, port: PortId, next_hop: IpAddr, mac: Opti
     let Some(port) = objects.port(port).filter(|port| port.spec.link == LinkKind::Ethernet) else {
         return;
     };
-    objects.sought().ask(outputs.now, port.id, next_hop);
+    objects.sought().ask(outputs.now, (port.id, port.since), next_hop);
     match (port.source_for(next_hop), next_hop) {
         (Some(IpAddr::V4(source)), IpAddr::V4(target)) => {
             let request = arp::Packet::request(port.spec.mac, source, target);

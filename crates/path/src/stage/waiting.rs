@@ -82,8 +82,9 @@ pub(crate) fn advance(
     let outputs = RefCell::new(outputs);
     let give_up = |port, address, packets: GivenUp<'_>| {
         let outputs = &mut *outputs.borrow_mut();
-        if let Some(vrf) = outputs.objects.port(port).map(|port| port.spec.vrf) {
-            outputs.tell(vrf, Event::NeighbourSilent { port, address });
+        if let Some(of) = outputs.objects.port(port) {
+            let event = Event::NeighbourSilent { port, since: of.since, address };
+            outputs.tell(of.spec.vrf, event);
         }
         for (mut packet, sender) in packets {
             let mut is_told = false;

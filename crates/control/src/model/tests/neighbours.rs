@@ -14,6 +14,12 @@ fn seen(control: &Control, port: &str, address: &str, mac: Mac, solicited: bool)
     Event::NeighbourSeen { port, since, address: address.parse().unwrap(), mac, solicited }
 }
 
+fn silent(control: &Control, port: &str, address: &str) -> Event {
+    let port = control.desired.ports[port].id;
+    let since = since(control, port);
+    Event::NeighbourSilent { port, since, address: address.parse().unwrap() }
+}
+
 /// Since when a port is there and in its VRF.
 pub(super) fn since(control: &Control, port: PortId) -> u64 {
     control.publisher.current().port(port).map_or(0, |port| port.since)
@@ -54,6 +60,7 @@ fn what_was_seen_of_another_ports_time_teaches_nothing() {
     let addresses = "addr add 192.168.13.1/24 dev lan";
     run(&mut control, "link add blue type vrf table 10").unwrap();
     let early = seen(&control, "lan", "192.168.13.9", MAC, true);
+    let early_silence = silent(&control, "lan", "192.168.13.9");
     run(&mut control, "link set lan master blue").unwrap();
     // As before the move, or it could not be a neighbour at all.
     _ = run(&mut control, addresses);
@@ -61,6 +68,8 @@ fn what_was_seen_of_another_ports_time_teaches_nothing() {
     assert_eq!(known(&control, "192.168.13.9"), None);
     hear(&mut control, "192.168.13.9", MAC, true, NOW);
     assert_eq!(known(&control, "192.168.13.9"), Some(MAC));
+    control.event(early_silence, NOW);
+    assert_eq!(known(&control, "192.168.13.9"), Some(MAC), "it is silent in the other VRF");
 
     run(&mut control, "link add link lan name lan.10 type vlan id 10").unwrap();
     run(&mut control, "addr add 10.5.0.1/24 dev lan.10").unwrap();
@@ -138,8 +147,7 @@ fn nothing_heard_changes_a_permanent_one() {
     let mut control = running(BASE);
     run(&mut control, "neigh add 192.168.13.9 lladdr 02:00:00:00:00:77 dev lan").unwrap();
     hear(&mut control, "192.168.13.9", MAC, true, NOW);
-    let port = control.desired.ports["lan"].id;
-    control.event(Event::NeighbourSilent { port, address: "192.168.13.9".parse().unwrap() }, NOW);
+    control.event(silent(&control, "lan", "192.168.13.9"), NOW);
     assert_eq!(known(&control, "192.168.13.9"), Some(Mac([2, 0, 0, 0, 0, 0x77])));
     assert_eq!(control.tick(after(1000)), []);
 }
@@ -185,8 +193,7 @@ fn an_answer_makes_it_young_again() {
 fn a_silent_one_is_forgotten() {
     let mut control = running(BASE);
     hear(&mut control, "192.168.13.9", MAC, true, NOW);
-    let port = control.desired.ports["lan"].id;
-    control.event(Event::NeighbourSilent { port, address: "192.168.13.9".parse().unwrap() }, NOW);
+    control.event(silent(&control, "lan", "192.168.13.9"), NOW);
     assert_eq!(known(&control, "192.168.13.9"), None);
     assert_eq!(control.tick(after(100)), []);
 }
@@ -249,12 +256,11 @@ fn what_becomes_of_a_next_hop_concerns_no_decision() {
     assert_eq!(now(&control), (NextHopState::Resolved, 1500, Some(2)));
     run(&mut control, "neigh del 192.168.11.1 dev wan").unwrap();
     assert_eq!(now(&control), (NextHopState::Pending, 1500, None));
-    let port = control.desired.ports["wan"].id;
     control.event(seen(&control, "wan", "192.168.11.1", MAC, true), NOW);
     assert_eq!(now(&control), (NextHopState::Resolved, 1500, Some(9)));
     control.event(seen(&control, "wan", "192.168.11.1", OTHER, false), NOW);
     assert_eq!(now(&control), (NextHopState::Resolved, 1500, Some(10)));
-    control.event(Event::NeighbourSilent { port, address: "192.168.11.1".parse().unwrap() }, NOW);
+    control.event(silent(&control, "wan", "192.168.11.1"), NOW);
     assert_eq!(now(&control), (NextHopState::Pending, 1500, None));
     run(&mut control, "link set wan mtu 1400").unwrap();
     assert_eq!(now(&control), (NextHopState::Pending, 1400, None));
@@ -279,7 +285,7 @@ fn a_station_on_the_link_gets_a_next_hop_with_its_first_answer() {
     hear(&mut control, "192.168.13.9", MAC, true, NOW);
     assert_eq!(state(&control), NextHopState::Resolved);
     hear(&mut control, "192.168.13.9", OTHER, false, NOW);
-    control.event(Event::NeighbourSilent { port, address }, NOW);
+    control.event(silent(&control, "lan", "192.168.13.9"), NOW);
     assert_eq!(state(&control), NextHopState::OnLink);
     let tables = control.publisher.current();
     let told: Vec<_> = tables.changes_since(before).unwrap().collect();
