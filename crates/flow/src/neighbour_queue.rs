@@ -96,6 +96,8 @@ struct Sought {
     port: PortId,
     next_hop: IpAddr,
     asked: u8,
+    /// Whether the last question could not be sent.
+    is_put_off: bool,
     packets: ArrayVec<Packet, MAX_PACKETS>,
     /// Whose each of them is, if somebody else than the gateway sent it.
     senders: ArrayVec<Option<Sender>, MAX_PACKETS>,
@@ -113,6 +115,7 @@ impl NeighbourQueue {
             port: PortId(0),
             next_hop: [0; 4].into(),
             asked: 0,
+            is_put_off: false,
             packets: ArrayVec::new(),
             senders: ArrayVec::new(),
         };
@@ -220,9 +223,33 @@ impl NeighbourQueue {
                 self.deadlines.set(usize::from(place), Some(now + RETRANSMIT));
                 let sought = &mut self.places[usize::from(place)];
                 (sought.port, sought.next_hop, sought.asked) = (port, next_hop, 1);
-                sought.vrf = vrf;
+                (sought.vrf, sought.is_put_off) = (vrf, false);
                 self.push(place, (packet, sender), &mut give_way);
                 Held::Ask
+            }
+        }
+    }
+
+    /// The question for `next_hop` on `port`, which [`Held::Ask`] has asked for, could not be sent.
+    pub fn put_off(&mut self, port: PortId, next_hop: IpAddr) {
+        let key = (port, next_hop);
+        let places = &mut self.places;
+        let found =
+            self.order.binary_search_by_key(&key, |&place| places[usize::from(place)].key());
+        if let Ok(at) = found {
+            places[usize::from(self.order[at])].is_put_off = true;
+        }
+    }
+
+    /// Questions that could not be sent may be sent now: [`NeighbourQueue::advance`] asks them at
+    /// once, and as often as if they were the first.
+    pub fn ask_put_off(&mut self) {
+        for &place in &self.order {
+            let place = usize::from(place);
+            let sought = &mut self.places[place];
+            if core::mem::take(&mut sought.is_put_off) {
+                sought.asked = 0;
+                self.deadlines.set(place, Some(Time::default()));
             }
         }
     }
@@ -324,11 +351,12 @@ impl NeighbourQueue {
     }
 
     /// Does what is due by `now`: asks again, after one second and after two; and gives up the
-    /// packets that wait for one, after three, each with its sender. There may be none.
+    /// packets that wait for one, after three, each with its sender. There may be none. `ask` returns
+    /// whether it could send the question.
     pub fn advance(
         &mut self,
         now: Time,
-        mut ask: impl FnMut(PortId, IpAddr),
+        mut ask: impl FnMut(PortId, IpAddr) -> bool,
         mut give_up: impl FnMut(PortId, IpAddr, GivenUp<'_>),
     ) {
         let Self { places, deadlines, order, free, totals, sought: seeking } = self;
@@ -342,7 +370,7 @@ impl NeighbourQueue {
             if sought.asked < MAX_ASKED {
                 sought.asked += 1;
                 deadlines.set(place_index, Some(now + RETRANSMIT));
-                ask(port, next_hop);
+                sought.is_put_off = !ask(port, next_hop);
                 return true;
             }
             seeking.give_back(sought.vrf, 1);

@@ -600,6 +600,12 @@ impl Outputs<'_> {
         }
     }
 
+    /// Whether there is a queue for what [`Outputs::send_from`] sends by a port. Queueing disciplines
+    /// have another worker send what this one cannot.
+    pub(crate) fn may_send_from(&self, port: &tables::Port) -> bool {
+        port.is_queued || matches!(self.ports.get(usize::from(port.queue().0)), Some(Some(_)))
+    }
+
     /// Tells the control thread what no flood gives rise to.
     pub(crate) fn tell_always(&mut self, event: Event) {
         if self.events.push(event).is_err() {
@@ -656,7 +662,11 @@ impl Neighbours<'_> {
         buffers.follower.waits(&waiting.0, now);
         let give_way = |packet, reason| buffers.drop_waiting(packet, reason);
         match self.waiting.hold(now, (vrf, port), next_hop, waiting, give_way) {
-            Held::Ask => resolve::ask(&mut self.outputs, port, next_hop),
+            Held::Ask => {
+                if !resolve::ask(&mut self.outputs, port, next_hop) {
+                    self.waiting.put_off(port, next_hop);
+                }
+            }
             Held::Waiting => {}
             Held::Refused(packet, reason) => self.outputs.drop_waiting(packet, reason),
         }

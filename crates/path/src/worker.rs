@@ -206,6 +206,8 @@ impl Worker {
             self.ports.resize_with(index + 1, || None);
         }
         self.ports[index] = Some(Attached::new(port));
+        // A packet may have waited for a neighbour on the port before.
+        self.traffic.waiting.ask_put_off();
     }
 
     /// Joins the rings by which workers hand frames to those whose queueing disciplines they are for.

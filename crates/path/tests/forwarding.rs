@@ -298,6 +298,25 @@ fn packets_wait_for_their_next_hop_and_leave_in_order() {
     }
 }
 
+/// At a start the ports come one after the other.
+#[test]
+fn a_worker_that_gets_a_port_late_asks_for_its_neighbours_at_once() {
+    for (source, destination) in [("8.8.8.8", "192.168.13.66"), ("2001:db8::8", "fd13::66")] {
+        let mut gateway = Gateway::new(plain_tables());
+        let lan = gateway.worker.detach(LAN).unwrap();
+        gateway.receive(WAN, &udp(source, destination, (1, 2), 10));
+        assert_eq!((gateway.worker.held(), gateway.drops()), (1, vec![]));
+        gateway.worker.attach(LAN, lan);
+        assert!(gateway.worker.next_deadline().is_some_and(|due| due <= gateway.now));
+        gateway.poll();
+        gateway.sent_one(LAN);
+        gateway.change(|tables| tables.set_neighbour(LAN, ip(destination), HOST_MAC).unwrap());
+        gateway.poll();
+        assert_eq!(gateway.sent_one(LAN).0, HOST_MAC);
+        gateway.assert_nothing_lost();
+    }
+}
+
 #[test]
 fn a_silent_next_hop_is_given_up_and_the_sender_told() {
     let mut gateway = Gateway::new(plain_tables());

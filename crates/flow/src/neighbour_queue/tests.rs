@@ -165,7 +165,7 @@ fn large_packets_of_one_vrf_leave_another_its_share() {
     for second in 1..=3 {
         queue.advance(
             Time(second * SECOND),
-            |_, _| {},
+            |_, _| true,
             |_, to, all| silent.push((to, all.map(|(packet, _)| pool.give(packet)).count())),
         );
     }
@@ -179,6 +179,46 @@ fn large_packets_of_one_vrf_leave_another_its_share() {
     let packet = pool.take_large().unwrap();
     let held = queue.hold(Time(0), (VrfId(1), PORT), hop(1), (packet, None), |_, _| {});
     assert!(matches!(held, Held::Refused(_, DropReason::NeighbourQueueFull)));
+    assert!(queue.is_empty());
+}
+
+/// A worker may get a packet for a port before it gets its queue of the port.
+#[test]
+fn what_could_not_be_asked_is_asked_as_soon_as_it_can_be() {
+    let mut pool = Pool::new(3);
+    let mut queue = NeighbourQueue::new(PACKETS, 0);
+    for to in [1, 2, 3] {
+        let held = hold(&mut queue, Time(0), PORT, hop(to), numbered(&mut pool, to));
+        assert!(matches!(held, Held::Ask));
+    }
+    queue.put_off(PORT, hop(1));
+    let mut advance = |queue: &mut NeighbourQueue, now, can_send| {
+        let (mut asked, mut given_up) = (Vec::new(), Vec::new());
+        let ask = |_, to| {
+            asked.push(to);
+            can_send
+        };
+        queue.advance(Time(now), ask, |_, to, all| {
+            given_up.push(to);
+            all.for_each(|(packet, _)| pool.give(packet));
+        });
+        (asked, given_up)
+    };
+    // Also when it is asked again, and as often as others then.
+    for now in [1, SECOND] {
+        queue.ask_put_off();
+        let asked = if now == 1 { vec![hop(1)] } else { vec![hop(2), hop(3)] };
+        assert_eq!(advance(&mut queue, now, now == 1), (asked, vec![]), "{now}");
+    }
+    assert_eq!(advance(&mut queue, SECOND + 2, true), (vec![hop(1)], vec![]));
+    queue.ask_put_off();
+    assert_eq!(queue.next_deadline(), Some(Time(0)));
+    assert_eq!(advance(&mut queue, SECOND + 3, true), (vec![hop(2), hop(3)], vec![]));
+    queue.ask_put_off();
+    assert_eq!(advance(&mut queue, SECOND + 4, true), (vec![], vec![]), "all were asked");
+    let all = (0..9).map(|second| advance(&mut queue, second * SECOND + 9, true));
+    let (asked, given_up): (Vec<_>, Vec<_>) = all.unzip();
+    assert_eq!((asked.concat().len(), given_up.concat().len()), (5, 3));
     assert!(queue.is_empty());
 }
 
@@ -208,7 +248,10 @@ fn asks_three_times_a_second_apart_and_then_gives_up() {
         let log = std::cell::RefCell::new(Vec::new());
         queue.advance(
             Time(now),
-            |port, to| log.borrow_mut().push((port, to, None)),
+            |port, to| {
+                log.borrow_mut().push((port, to, None));
+                true
+            },
             |port, to, all| {
                 let all = all.map(|(packet, _)| (port, to, Some(number(&packet))));
                 log.borrow_mut().extend(all);
@@ -322,7 +365,7 @@ fn only_so_many_packets_and_one_for_each_next_hop() {
     for second in 1..=3 {
         queue.advance(
             Time(second * SECOND),
-            |_, _| {},
+            |_, _| true,
             |_, _, all| all.for_each(|(packet, _)| pool.give(packet)),
         );
     }
@@ -387,7 +430,7 @@ proptest! {
                     now = now + Duration::from_nanos(time);
                     let mut asked = Vec::new();
                     let mut given_up = Vec::new();
-                    queue.advance(now, |port, to| asked.push((port, to)), |port, to, all| all.for_each(|(packet, _)| {
+                    queue.advance(now, |port, to| { asked.push((port, to)); true }, |port, to, all| all.for_each(|(packet, _)| {
                         given_up.push(((port, to), number(&packet)));
                         pool.give(packet);
                     }));

@@ -10,9 +10,14 @@ use wire::{Mac, PortId, arp};
 
 use crate::outputs::Outputs;
 
-/// Asks everyone on the port's link for `next_hop`.
-pub(crate) fn ask(outputs: &mut Outputs<'_>, port: PortId, next_hop: IpAddr) {
-    question(outputs, port, next_hop, None);
+/// Asks everyone on the port's link for `next_hop`. Returns false if the worker has no queue of the
+/// port that the question could leave by: it may get one in a moment.
+pub(crate) fn ask(outputs: &mut Outputs<'_>, port: PortId, next_hop: IpAddr) -> bool {
+    let may_leave = outputs.objects.port(port).is_none_or(|port| outputs.may_send_from(port));
+    if may_leave {
+        question(outputs, port, next_hop, None);
+    }
+    may_leave
 }
 
 /// Asks a known neighbour whether it is still there.
