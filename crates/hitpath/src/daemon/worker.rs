@@ -13,7 +13,7 @@ use control::Idle;
 use packet::Port;
 use path::Worker;
 use rtrb::{Consumer, Producer};
-use tables::Event;
+use tables::{Event, Probe};
 use wire::PortId;
 
 use crate::daemon::Message;
@@ -40,6 +40,8 @@ pub(crate) enum Command {
     SetMtu(PortId, u16),
     /// Close the queue of a port.
     Detach(PortId),
+    /// Ask after a neighbour.
+    Probe(Probe),
     /// End.
     Stop,
 }
@@ -91,6 +93,8 @@ pub(crate) struct WorkerLoop {
     pub(crate) reported: Consumer<Event>,
     /// Where its reports go.
     pub(crate) events: Producer<Event>,
+    /// Where questions go that the worker is to ask.
+    pub(crate) probes: Producer<Probe>,
     /// Whether the control thread has been told that events wait.
     pub(crate) notified: Arc<AtomicBool>,
     /// The control thread.
@@ -155,6 +159,8 @@ impl WorkerLoop {
                     self.ports.remove(&id);
                     drop(self.worker.detach(id));
                 }
+                // A full ring loses a question that is asked again.
+                Command::Probe(probe) => _ = self.probes.push(probe),
                 Command::Stop => return false,
             }
         }

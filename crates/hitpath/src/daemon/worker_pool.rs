@@ -58,7 +58,6 @@ struct WorkerHandle {
     thread: Option<JoinHandle<()>>,
     commands: Producer<Command>,
     events: Consumer<Event>,
-    probes: Producer<Probe>,
     notified: Arc<AtomicBool>,
     waker: Arc<Waker>,
 }
@@ -161,11 +160,12 @@ impl WorkerPool {
         }
     }
 
-    /// Has the first worker ask after a neighbour.
+    /// Has the first worker ask after a neighbour: it has a queue of every port that is open. The
+    /// question goes behind the command that gives it the queue.
     pub(crate) fn probe(&mut self, probe: Probe) {
         if let Some(worker) = self.workers.first_mut() {
             // A full ring loses a question that the next tick asks again.
-            let _ = worker.probes.push(probe);
+            let _ = worker.commands.push(Command::Probe(probe));
         }
     }
 
@@ -254,6 +254,7 @@ impl WorkerHandle {
                     commands,
                     reported,
                     events,
+                    probes,
                     notified,
                     control,
                     waker,
@@ -275,7 +276,7 @@ impl WorkerHandle {
             ),
         };
         log_pages(index, pages);
-        let worker = Self { thread: Some(thread), commands, events, probes, notified, waker };
+        let worker = Self { thread: Some(thread), commands, events, notified, waker };
         Ok((worker, statistics, tap_reader))
     }
 
