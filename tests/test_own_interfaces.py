@@ -594,6 +594,95 @@ def test_ports_that_a_reload_adds_are_looked_at(machine, make, topology):
     gateway.release()
 
 
+def make_anew(gw, label, host, *addresses):
+    """Deletes an interface and makes another one of the same name, which has its addresses from the first."""
+    gw.ip("link", "del", label)
+    run(["ip", "link", "add", "anew", "netns", gw.name, "type", "veth", "peer", "name", "eth0", "netns", host.name])
+    gw.addresses("anew", *addresses)
+    host.addresses("eth0", f"{HOST[label][0]}/24", f"{HOST[label][1]}/64", f"{THEIRS[label]}/24")
+    for family, via in zip((4, 6), GATEWAY[label]):
+        host.ip(f"-{family}", "route", "add", "default", "via", via)
+    gw.ip("link", "set", "anew", "down")
+    gw.ip("link", "set", "anew", "name", label)
+    gw.ip("link", "set", label, "up")
+
+
+def wait_for_log(gateway, text, count=1, timeout=10):
+    """Waits until the gateway has said so, so many times."""
+    end = time.monotonic() + timeout
+    while gateway.log().count(text) < count:
+        assert time.monotonic() < end, f"not said {count} times: {text}\n{gateway.log()}"
+        time.sleep(0.05)
+
+
+def test_an_interface_that_is_made_anew_is_taken_over_again(machine, make):
+    gw, left, right = machine
+    taken = "interface right is the gateway's alone"
+    with make() as gateway:
+        for count in (1, 2):
+            # Its addresses are others than those of the first one.
+            make_anew(gw, "right", right, f"10.2.{count}.1/24")
+            wait_for_log(gateway, "INFO opened again", count)
+            log = gateway.log()
+            assert log.count(taken) == 1 + count
+            assert log.rindex(taken) < log.rindex("opened again"), "it is taken over before it is opened"
+            silent(machine)
+            assert "10.2." not in gw.ip("addr", "show", "dev", "right").stdout
+        right.ping(OURS["right"], count=1)
+        assert "the kernel handles its packets too" not in gateway.log()
+    silent(machine)
+    gateway.release()
+    # Those of all that had the name.
+    assert sorted(global_addresses(gw)["right"]) == ["10.2.0.1", "10.2.1.1", "10.2.2.1", GATEWAY["right"][1]]
+    assert settings(gw, "right")[("ipv4", "forwarding")] == "1"
+    right.ping(GATEWAY["right"][0], count=1)
+    left.ping(HOST["right"][0], count=1)
+
+
+def test_what_an_interface_made_anew_gets_in_the_next_moment_is_taken_too(machine, make):
+    """As `ip link add` is followed by `ip addr add`, and udev applies sysctl.d to what is new."""
+    gw, _, right = machine
+    with make() as gateway:
+        make_anew(gw, "right", right)
+        wait_for_log(gateway, "INFO opened again")
+        gw.ip("addr", "add", "10.2.1.1/24", "dev", "right")
+        gw.sysctl("net.ipv4.conf.right.forwarding", 1)
+        wait_for_log(gateway, "interface right is the gateway's alone", 3)
+        silent(machine)
+    gateway.release()
+    assert "10.2.1.1" in global_addresses(gw)["right"]
+
+
+def test_an_interface_that_cannot_be_taken_over_again_is_not_opened(machine, make):
+    gw, _, right = machine
+    with make() as gateway:
+        record = gateway.state_path / "interfaces"
+        whole = record.read_bytes()
+        record.write_bytes(b"damaged")
+        make_anew(gw, "right", right, "10.2.1.1/24")
+        wait_for_log(gateway, "the interface was made anew and cannot be taken over again")
+        assert f"{record}: damaged" in gateway.log()
+        assert "INFO opened again" not in gateway.log()
+        record.write_bytes(whole)
+        wait_for_log(gateway, "INFO opened again")
+        silent(machine)
+    gateway.release()
+
+
+def test_an_interface_that_is_made_anew_is_warned_of_where_none_is_owned(machine, make):
+    gw, _, right = machine
+    said = "interface right of port right: the kernel handles its packets too: it answers for 10.2.1.1/24"
+    with make("--verbose") as gateway:
+        make_anew(gw, "right", right, "10.2.1.1/24")
+        wait_for_log(gateway, said)
+        assert "it forwards IPv4 packets" in gateway.log()[gateway.log().index(said) :]
+        # The same one is told of once.
+        gw.ip("link", "set", "right", "down")
+        gw.ip("link", "set", "right", "up")
+        time.sleep(0.5)
+        assert gateway.log().count(said) == 1
+
+
 def test_a_directory_that_is_not_there(machine, tmp_path):
     with pytest.raises(CommandFailed, match="there is no state directory"):
         machine[0].run(binary(), "release-interfaces", tmp_path / "nowhere")

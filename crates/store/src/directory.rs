@@ -4,6 +4,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use thiserror::Error;
@@ -89,12 +90,12 @@ pub enum StoreError {
 /// The file that is locked while somebody uses the directory.
 const LOCK: &str = "lock";
 
-/// A state directory that nobody else uses.
-#[derive(Debug)]
+/// A state directory that no other process uses, as long as there is a clone of this.
+#[derive(Clone, Debug)]
 pub struct Directory {
     path: PathBuf,
     /// Locked until it is closed.
-    _lock: File,
+    _lock: Arc<File>,
 }
 
 impl Directory {
@@ -170,7 +171,7 @@ impl Directory {
         let _ = lock.set_len(0).and_then(|()| {
             lock.write_all(format!("process {}: {holder}\n", std::process::id()).as_bytes())
         });
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self { path: path.to_owned(), _lock: Arc::new(lock) })
     }
 
     /// Where it is.

@@ -1,19 +1,21 @@
 //! The control thread: it alone changes the tables.
 
-use std::collections::VecDeque;
+mod interfaces;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 
 use anyhow::Context;
 use api::{Difference, PortView, Refusal, RefusalCode, Reply, Request, SavedConfiguration};
-use control::{Boundary, Config, OpenedPort, Plan, PortSettings, SeenInterface, wipe_stack};
+use control::{Boundary, Config, OpenedPort, Plan, PortSettings, wipe_stack};
 use packet::{Port, Time};
 use tables::{Event, Reader};
 use wire::{Mac, PortId};
 
 use crate::daemon::audit::Audit;
 use crate::daemon::connection_log::ConnectionLog;
-use crate::daemon::interfaces::{GONE, Interfaces, Look};
+use crate::daemon::interfaces::Interfaces;
 use crate::daemon::monitors::Monitors;
 use crate::daemon::nat_log::NatLog;
 use crate::daemon::packet_log::PacketLog;
@@ -24,6 +26,7 @@ use crate::daemon::traces::Traces;
 use crate::daemon::worker_pool::WorkerPool;
 use crate::daemon::{Message, PendingRequest, QUEUE, ports, sequences};
 use crate::gateway::{self, RequestHandler, TICK};
+use crate::kernel::own::Owned;
 use crate::kernel::seen;
 use crate::metrics::Measured;
 use runtime::clock::Clock;
@@ -86,6 +89,10 @@ pub(crate) struct ControlThread {
     /// The snapshot that the workers were last woken for.
     announced: u64,
     interfaces: Interfaces,
+    /// The interfaces that were taken over from the kernel, if they were.
+    owned: Option<Owned>,
+    /// Those that were taken over again a moment ago, and when to look at them once more.
+    settling: BTreeMap<PortId, Time>,
     /// The boundaries as they were last logged, and the snapshot that they are of.
     boundaries: (u64, Vec<Boundary>),
     /// What keeps changes by command, if they are kept.
@@ -110,7 +117,7 @@ impl ControlThread {
         handler: RequestHandler,
         (pool, ((taps, traces), monitors)): (WorkerPool, ((Taps, Traces), Monitors)),
         clock: Clock,
-        interfaces: Interfaces,
+        (interfaces, owned): (Interfaces, Option<Owned>),
         keeper: Option<Keeper>,
         sequences: Option<(sequences::Writer, SyncSender<Message>)>,
     ) -> Self {
@@ -126,6 +133,8 @@ impl ControlThread {
             reader,
             announced,
             interfaces,
+            owned,
+            settling: BTreeMap::new(),
             boundaries,
             keeper,
             sequences,
@@ -622,80 +631,6 @@ impl ControlThread {
         }
     }
 
-    /// A worker has lost a port. It is opened again as soon as that is possible.
-    fn lose(&mut self, id: PortId, error: &str) {
-        let Some(port) = self.name_of(id) else { return };
-        tracing::error!("{error}; the port is down until its interface is back");
-        self.audit().link(&port, "lost", Some(error.to_owned()));
-        self.pool.detach(id);
-        self.interfaces.lost(id, self.clock.now());
-        self.see(id, &port, &GONE);
-    }
-
-    /// Looks at the addresses of the system, and has the tables know them.
-    pub(super) fn look_at_addresses(&mut self) {
-        let addresses = self.interfaces.addresses();
-        self.handler.control.system_addresses(addresses);
-    }
-
-    /// Looks at the interfaces of `ports`, and does what follows from it.
-    fn look_at_interfaces(&mut self, ports: Vec<PortId>) {
-        for id in ports {
-            let Some(port) = self.name_of(id) else { continue };
-            match self.interfaces.look(id, self.clock.now()) {
-                Look::Same => {}
-                Look::Open => self.open_again(id, &port),
-                Look::Gone => {
-                    self.pool.detach(id);
-                    self.see(id, &port, &GONE);
-                }
-                Look::Changed(seen) => {
-                    self.pool.set_mtu(id, seen.mtu);
-                    self.see(id, &port, &seen);
-                }
-            }
-        }
-    }
-
-    /// Opens a port again whose interface is back or was exchanged.
-    fn open_again(&mut self, id: PortId, port: &str) {
-        let Some(settings) = self.interfaces.settings(id).cloned() else { return };
-        self.pool.detach(id);
-        match ports::open(&settings, id, self.pool.size()) {
-            Ok(queues) => {
-                tracing::info!(port, "opened again");
-                self.audit().link(port, "opened-again", None);
-                self.attach(&settings, id, queues);
-            }
-            Err(error) => {
-                self.interfaces.close(id, self.clock.now());
-                tracing::warn!(port, "cannot be opened again, and is tried each second: {error:#}");
-                self.see(id, port, &GONE);
-            }
-        }
-    }
-
-    /// Has the tables follow what was seen of a port's interface.
-    fn see(&mut self, id: PortId, port: &str, seen: &SeenInterface) {
-        let before = self.handler.control.why_down(id);
-        if let Err(refusal) = self.handler.control.interface(id, seen) {
-            tracing::error!(port, "the port cannot be what its interface is: {refusal}");
-        }
-        let why = self.handler.control.why_down(id);
-        if why != before {
-            match why {
-                Some(why) => {
-                    tracing::warn!(port, "the port is down: {why}");
-                    self.audit().link(port, "down", Some(why));
-                }
-                None => {
-                    tracing::info!(port, "the port is up");
-                    self.audit().link(port, "up", None);
-                }
-            }
-        }
-    }
-
     fn name_of(&mut self, id: PortId) -> Option<String> {
         self.reader.load().port(id).map(|port| port.spec.name.to_string())
     }
@@ -706,6 +641,7 @@ impl ControlThread {
             watchdog.tick(now, self.handler.rounds());
         }
         self.look_at_interfaces(self.interfaces.due());
+        self.look_at_settling(now);
         if let Some(keeper) = &mut self.keeper {
             keeper.tick(&mut self.handler.control, now);
         }

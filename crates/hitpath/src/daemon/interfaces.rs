@@ -46,6 +46,8 @@ struct Followed {
     is_unread: bool,
     /// As it was at the last look, if there was one.
     link: Option<Link>,
+    /// The index of the interface that the port was last opened on.
+    opened_on: Option<u32>,
     /// When a port that is not open may be opened again.
     retry: Time,
     /// The index of the interface that was to receive frames for all stations, and what has it do so,
@@ -108,6 +110,7 @@ impl Interfaces {
             is_open: true,
             is_unread: false,
             link,
+            opened_on: link.map(|link| link.index),
             retry: Time::default(),
             promiscuous: None,
         };
@@ -171,6 +174,11 @@ impl Interfaces {
     /// What a port is opened with.
     pub(crate) fn settings(&self, id: PortId) -> Option<&PortSettings> {
         self.followed.get(&id).map(|followed| &followed.settings)
+    }
+
+    /// The index of the interface that a port was last opened on.
+    pub(crate) fn opened_on(&self, id: PortId) -> Option<u32> {
+        self.followed.get(&id)?.opened_on
     }
 
     /// Takes note that an open port was lost. A TAP device that was deleted may be made again by

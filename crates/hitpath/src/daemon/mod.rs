@@ -185,7 +185,7 @@ pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
     if let Some(refusal) = plan.refusal() {
         return Err(refusal.clone().into());
     }
-    let taken_over = if own_interfaces {
+    let (owned, taken_over) = if own_interfaces {
         let Some(opened) = &opened else {
             bail!(
                 "--own-interfaces needs a state directory, where it is recorded what to put back: \
@@ -194,10 +194,10 @@ pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
         };
         ports::claim(plan.ports_to_open(), &mut handler.daemon.claims)?;
         // Before the rights that it takes are given up.
-        own::take_over(plan.ports_to_open(), opened.directory())?;
-        Some(opened.path().to_owned())
+        let owned = own::take_over(plan.ports_to_open(), opened.directory())?;
+        (Some(owned), Some(opened.path().to_owned()))
     } else {
-        None
+        (None, None)
     };
     let prepared = Prepared {
         file,
@@ -212,6 +212,7 @@ pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
         handler,
         sequences,
         plan,
+        owned,
     };
     let outcome = run_prepared(prepared, audit);
     match taken_over {
@@ -239,6 +240,7 @@ struct Prepared<'o> {
     handler: RequestHandler,
     sequences: Option<sequences::Opened>,
     plan: Plan,
+    owned: Option<own::Owned>,
 }
 
 /// Starts everything, and runs until told to stop.
@@ -271,7 +273,7 @@ fn run_audited(
     audit: &Audit,
 ) -> anyhow::Result<Exit> {
     let Prepared { file, settings, digest, clock, listener, socket_file, metrics, .. } = prepared;
-    let Prepared { page, opened, mut handler, sequences, plan, .. } = prepared;
+    let Prepared { page, opened, mut handler, sequences, plan, owned, .. } = prepared;
     let socket = handler.daemon.socket.clone();
 
     let (sender, messages) = mpsc::sync_channel(QUEUE);
@@ -305,7 +307,7 @@ fn run_audited(
     let monitors = monitors::Monitors::default();
     let served = (pool, (readers.clone(), monitors.clone()));
     let mut control =
-        ControlThread::new(file, handler, served, clock, interfaces, keeper, sequences);
+        ControlThread::new(file, handler, served, clock, (interfaces, owned), keeper, sequences);
     // Before the interfaces are looked at, so that no change is missed.
     interfaces::watch(sender.clone())?;
     control.look_at_addresses();

@@ -17,10 +17,16 @@ use control::{PortKind, PortSettings};
 /// The interfaces that ports share with the kernel, and the ports.
 fn shared(ports: &[PortSettings]) -> impl Iterator<Item = (&PortSettings, &str)> {
     let mut known = BTreeSet::new();
-    ports.iter().filter_map(move |port| match &port.kind {
-        PortKind::AfPacket { interface, .. } if known.insert(interface) => {
-            Some((port, interface.as_str()))
-        }
-        _ => None,
+    ports.iter().filter_map(move |port| {
+        let interface = interface(port).filter(|name| known.insert(*name))?;
+        Some((port, interface))
     })
+}
+
+/// The interface that a port shares with the kernel, if it is on such a one.
+fn interface(port: &PortSettings) -> Option<&str> {
+    match &port.kind {
+        PortKind::AfPacket { interface, .. } => Some(interface),
+        _ => None,
+    }
 }

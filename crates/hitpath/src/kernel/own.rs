@@ -87,14 +87,49 @@ pub(crate) fn losses(ports: &[PortSettings]) -> anyhow::Result<Vec<String>> {
     Ok(losses_of(&interfaces)?)
 }
 
+/// The interfaces that are the gateway's alone, by name.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    directory: Directory,
+    names: BTreeSet<String>,
+}
+
+impl Owned {
+    /// Whether the interface of a port is one of them.
+    pub(crate) fn has(&self, port: &PortSettings) -> bool {
+        super::interface(port).is_some_and(|name| self.names.contains(name))
+    }
+
+    /// Sees to it that the interface of a port is the gateway's alone still: it may have been made
+    /// anew since. Returns the index of that which is, if there is one.
+    ///
+    /// # Errors
+    /// As [`take_over`].
+    pub(crate) fn keep(&self, port: &PortSettings) -> anyhow::Result<Option<u32>> {
+        let Some(name) = super::interface(port) else { return Ok(None) };
+        let mut system = System::open()?;
+        let Some(link) = system.links.named(name)? else { return Ok(None) };
+        if !system.interface(name, &link)?.is_taken() {
+            take(std::slice::from_ref(port), &self.directory)?;
+        }
+        Ok(Some(link.index))
+    }
+}
+
 /// Makes the interfaces of `ports` the gateway's alone: the kernel has no address on them, forwards
 /// nothing that comes by them and answers nothing. What was before is recorded in `directory`
 /// first, and is put back by [`release`] alone.
 ///
 /// # Errors
 /// If that cannot be; then nothing was changed, or what was changed is recorded.
-pub(crate) fn take_over(ports: &[PortSettings], directory: &Directory) -> anyhow::Result<()> {
+pub(crate) fn take_over(ports: &[PortSettings], directory: &Directory) -> anyhow::Result<Owned> {
     check_rights("--own-interfaces")?;
+    let names = take(ports, directory)?;
+    Ok(Owned { directory: directory.clone(), names })
+}
+
+/// Takes interfaces over, with the rights that there are. Returns their names.
+fn take(ports: &[PortSettings], directory: &Directory) -> anyhow::Result<BTreeSet<String>> {
     let mut system = System::open()?;
     let mut record = match Record::load(directory)? {
         None => Record::new()?,
@@ -134,7 +169,7 @@ pub(crate) fn take_over(ports: &[PortSettings], directory: &Directory) -> anyhow
             "interface {name} is the gateway's alone, until `hitpath release-interfaces`"
         );
     }
-    Ok(())
+    Ok(interfaces.into_iter().map(|interface| interface.name).collect())
 }
 
 /// The interfaces that are recorded in `directory`.
@@ -290,6 +325,16 @@ impl Interface {
             self.name,
             route.removal()
         )
+    }
+
+    /// Whether the kernel has nothing on it that [`System::take`] would take.
+    fn is_taken(&self) -> bool {
+        let Self { settings, addresses, routes, index, .. } = self;
+        OWNED
+            .iter()
+            .all(|(setting, value)| settings.get(&setting.key()).is_none_or(|is| is == value))
+            && addresses.iter().all(|own| own.address.is_ipv6())
+            && routes.iter().all(|route| route.interfaces != [*index])
     }
 
     fn taken(&self) -> Taken {
