@@ -141,6 +141,7 @@ fn shown(outcome: &Outcome) -> String {
             To::Port(port) => port.0.to_string(),
             To::InPort => "in_port".to_owned(),
             To::Normal => "normal".to_owned(),
+            To::Unrouted => "unrouted".to_owned(),
         };
         words.push(format!("{to}[{}]", ShownFields(outcome.fields_of(end).0, &Numbers)));
     }

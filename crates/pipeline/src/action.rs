@@ -20,6 +20,9 @@ pub enum Action {
     InPort,
     /// Treats the packet as a router without flows would.
     Normal,
+    /// Ends the packet as a router without flows would that has no way for it: as its route says, or
+    /// that there is none. One that has a way is dropped. Ours.
+    Unrouted,
     /// Connection tracking.
     Ct(Box<Ct>),
     /// Forgets what connection tracking has said.

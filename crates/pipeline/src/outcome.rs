@@ -83,6 +83,8 @@ pub enum To {
     InPort,
     /// The way of a packet without flows.
     Normal,
+    /// The same, if that is the packet's end.
+    Unrouted,
 }
 
 /// Why a packet goes nowhere.

@@ -155,7 +155,7 @@ impl Table {
         if flow.actions.iter().any(is_about_more) {
             change(&mut self.reading_ends);
         }
-        if flow.actions.contains(&Action::Normal) {
+        if flow.actions.iter().any(|it| matches!(it, Action::Normal | Action::Unrouted)) {
             change(&mut self.routing);
         }
         change(&mut self.len);

@@ -228,6 +228,7 @@ const WORDS: &[(&str, &str)] = &[
     ("ttl", "TTL or hop limit"),
     ("tunnel", "tunnel mode"),
     ("type", "kind, or ICMP type"),
+    ("unrouted", "end as a packet that no route leads on"),
     ("update", "change it, or add it"),
     ("via", "address of the next hop"),
     ("vrf", "VRF"),

@@ -121,6 +121,8 @@ pub(super) struct Said {
 pub(super) struct Turn {
     /// How the packet ends, if it does not go the way of a packet without flows.
     pub end: Option<Verdict>,
+    /// Whether it is dropped if that way would lead it anywhere.
+    pub is_unrouted: bool,
     /// What it is like when it leaves, if that is not what it is like now.
     pub after: Option<FlowKey>,
     pub mark: u32,
@@ -135,6 +137,7 @@ impl Turn {
     /// That of a packet without flows.
     const NONE: Self = Self {
         end: None,
+        is_unrouted: false,
         after: None,
         mark: 0,
         is_translated: false,
@@ -314,6 +317,7 @@ fn ask(
         [end] => {
             let (fields, writes) = outcome.fields_of(end);
             said.turn.end = ending(end, fields, key, tables);
+            said.turn.is_unrouted = end.to == To::Unrouted;
             turning.turn(&mut said.turn, fields, writes);
         }
         ends => {
@@ -322,8 +326,9 @@ fn ask(
             let own = ends.iter().position(is_normal).unwrap_or(ends.len() - 1);
             let turns = ends.iter().map(|end| {
                 let (fields, writes) = outcome.fields_of(end);
+                let is_unrouted = end.to == To::Unrouted;
                 let end = ending(end, fields, key, tables);
-                let mut turn = Turn { end, ..said.turn.clone() };
+                let mut turn = Turn { end, is_unrouted, ..said.turn.clone() };
                 turning.turn(&mut turn, fields, writes);
                 turn
             });
@@ -384,7 +389,7 @@ fn is_plain(change: &Change) -> bool {
 fn ending(end: &End, fields: &Fields, key: &FlowKey, tables: &Tables) -> Option<Verdict> {
     match end.to {
         To::Normal if is_neighbour_discovery(key) => flooded(key, tables),
-        To::Normal => None,
+        To::Normal | To::Unrouted => None,
         To::Port(port) => Some(Verdict::Output(port)),
         To::InPort => fields.in_port().map(Verdict::Output),
     }
@@ -466,13 +471,16 @@ pub(super) fn decide_arp(
     let outcome = tables.pipeline().evaluate(&fields, &mut Untracked, &mut ());
     outcome.matched.iter().for_each(|id| matched(*id));
     let end = |end: &End| match end.to {
-        To::Normal => FrameEnd::Normal,
-        To::Port(port) => FrameEnd::Output(port),
-        To::InPort => FrameEnd::Output(port.id),
+        To::Normal => Some(FrameEnd::Normal),
+        To::Port(port) => Some(FrameEnd::Output(port)),
+        To::InPort => Some(FrameEnd::Output(port.id)),
+        // It is no packet that could be routed.
+        To::Unrouted => None,
     };
-    match outcome.ends.is_empty() {
+    let ends: FrameEnds = outcome.ends.iter().filter_map(end).collect();
+    match ends.is_empty() {
         true => Err(reason(outcome.drop)),
-        false => Ok(outcome.ends.iter().map(end).collect()),
+        false => Ok(ends),
     }
 }
 

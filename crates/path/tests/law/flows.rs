@@ -289,6 +289,7 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
             ),
             flow(2, 8, &[to(b)], &[ct(commit()), NORMAL]),
             flow(2, 7, &[(Field::Oif, 0xfffe, 0xffff)], &[NORMAL]),
+            flow(2, 6, &[(Field::Oif, 0xffff, 0xffff)], &[Action::Unrouted]),
             flow(2, 1, &[], &[Action::Log("".into()), Action::Reject(RejectWith::TcpReset)]),
         ],
         // Tracked in the zone of the VRF and in another one, and translated in both.

@@ -64,6 +64,7 @@ fn action<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> Result<'t,
     match lower.as_str() {
         "output" => output(pair, context),
         "normal" => pair.alone().map(|()| Action::Normal),
+        "unrouted" => pair.alone().map(|()| Action::Unrouted),
         "in_port" => pair.alone().map(|()| Action::InPort),
         "ct" => ct::parse(pair, context).map(|ct| Action::Ct(Box::new(ct))),
         "nat" => {
@@ -127,7 +128,8 @@ fn action<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> Result<'t,
 fn unknown(key: &str) -> super::scan::Wrong<'_> {
     wrong(key, format!("there is no action `{}`, and no port of that name", short(key))).right(
         "expected drop, output, IN_PORT, NORMAL, ct, ct_clear, resubmit, goto_table, set_field, \
-         load, move, mod_nw_src and the like, nptv6, dec_ttl, reject, log or note",
+         load, move, mod_nw_src and the like, nptv6, dec_ttl, reject, unrouted, log or \
+         note",
     )
 }
 

@@ -61,6 +61,7 @@ const ACTIONS: &[&str] = &[
     "dec_ttl",
     "nptv6(",
     "reject",
+    "unrouted",
     "log",
     "note:",
 ];

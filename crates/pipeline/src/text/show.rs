@@ -196,6 +196,7 @@ impl<N: Names> Display for ShownAction<'_, N> {
             }
             Action::InPort => f.write_str("IN_PORT"),
             Action::Normal => f.write_str("NORMAL"),
+            Action::Unrouted => f.write_str("unrouted"),
             Action::Ct(ct) => show_ct(f, ct, names),
             Action::CtClear => f.write_str("ct_clear"),
             Action::Resubmit { in_port, table } => show_resubmit(f, *in_port, *table, names),

@@ -240,6 +240,7 @@ fn actions(matches: &Match, table: u8) -> BoxedStrategy<Vec<Action>> {
     let mut all = vec![
         ports.clone().prop_map(Action::Output).boxed(),
         Just(Action::Normal).boxed(),
+        Just(Action::Unrouted).boxed(),
         Just(Action::InPort).boxed(),
         Just(Action::CtClear).boxed(),
         (proptest::option::of(ports), proptest::option::of(table.saturating_add(1).min(254)..255))
