@@ -162,6 +162,66 @@ def test_a_rejected_sender_is_told_and_lines_are_logged(hosts):
     assert not gateway.json("conntrack", "-L", "-p", "udp"), "what is rejected makes no connection"
 
 
+def test_what_has_no_route_is_told_as_without_a_firewall(hosts):
+    left, server, right, gateway, _ = hosts
+    nowhere = {4: "203.0.113.9", 6: "2001:db8::9"}
+    packet = f"udp {LEFT[4][1]}:5000 > {nowhere[4]}:53 in left"
+    explained = gateway.run("explain", packet, check=False).stdout
+    assert "unrouted" in explained and "no_route" in explained, explained
+
+    def told(address):
+        return left.ping(address, count=1, timeout=2, check=False).stdout
+
+    assert re.search(rf"From {LEFT[4][0]} .*Destination Net Unreachable", told(nowhere[4]))
+    assert re.search(rf"From {LEFT[6][0]} .*Destination unreachable: No route", told(nowhere[6]))
+    # ping may ask more than once.
+    before = gateway.drops()["no_route"]
+    assert before >= 2
+    # A route goes with its port.
+    gateway.run("route", "add", "198.51.100.0/24", "via", SERVER[4][1])
+    server.ip("link", "set", "eth0", "down")
+    gateway.wait_for_no_carrier("server")
+    assert "Destination Net Unreachable" in told("198.51.100.9")
+    assert gateway.drops()["no_route"] > before
+    assert "flow_miss" not in gateway.drops(), gateway.drops()
+    assert gateway.json("firewall")["unnamed"]["packets"] == 0
+    assert not gateway.json("conntrack", "-L"), "what has no route makes no connection"
+    # Connections are made as soon as there is a route.
+    gateway.run("route", "add", "203.0.113.0/24", "via", RIGHT[4][1])
+    right.addresses("lo", f"{nowhere[4]}/32")
+    right.ip("route", "add", RIGHT[4][0], "dev", "eth0")
+    left.ping(nowhere[4])
+
+
+def test_a_port_that_is_in_no_zone_meets_the_default(hosts, topology, tmp_path):
+    left, _, _, gateway, config = hosts
+    management = {4: ("10.9.0.1", "10.9.0.2"), 6: ("fd09::1", "fd09::2")}
+    host, port = attach(topology, "management", management)
+    refused, timeout = str(socket.errno.ECONNREFUSED), "timeout"
+    config.ports.append(port)
+    said = "port management is in no zone of the firewall in VRF main: what comes by it, and what would leave by it, is "
+    for default, becomes, outcome in (("drop", "dropped", timeout), ("reject", "rejected", refused)):
+        firewall = FIREWALL.replace("[firewall]", f'[firewall]\ndefault = "{default}"', 1)
+        reload(gateway, config, firewall=firewall)
+        for checked in (gateway.run("check", gateway.config_path), gateway.run("firewall", "check", gateway.config_path)):
+            assert said + becomes in checked.stdout and "right" in checked.stdout
+        assert said + becomes in gateway.run("firewall").stdout
+        for one, address in (
+            (host, LEFT[4][1]),
+            (host, LEFT[6][1]),
+            (host, management[4][0]),
+            (left, management[4][1]),
+            (left, management[6][1]),
+        ):
+            unnamed = gateway.json("firewall")["unnamed"]["packets"]
+            assert error_of(one, "STREAM", address, 6000) == outcome
+            assert gateway.json("firewall")["unnamed"]["packets"] > unnamed
+    assert "flow_miss" not in gateway.drops() and gateway.drops()["flow_drop"] >= 10, gateway.drops()
+    assert not gateway.json("conntrack", "-L")
+    for line in (r"denied.*10\.9\.0\.2.*10\.1\.0\.2", r"denied.*10\.1\.0\.2.*10\.9\.0\.2"):
+        assert re.search(line, gateway.log()), gateway.log()
+
+
 def test_connections_that_a_reload_does_not_allow_fall(hosts):
     left, server, right, gateway, config = hosts
     code = (

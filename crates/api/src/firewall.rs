@@ -209,7 +209,7 @@ pub struct SnatSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FirewallSpec {
-    /// What becomes of packets between zones that no policy names.
+    /// What becomes of packets between zones that no policy names, and of those of no zone.
     pub default: FirewallAction,
     /// Such packets are logged with this prefix.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -277,7 +277,7 @@ pub struct FirewallView {
     /// By zone, connections that have come from it; none if no zone has a limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connections: Vec<u32>,
-    /// Packets between zones that no policy names.
+    /// Packets between zones that no policy names, and from or to no zone.
     pub unnamed: FirewallCount,
     /// Packets that belong to no connection and can open none.
     pub invalid: FirewallCount,

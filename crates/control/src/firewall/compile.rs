@@ -4,9 +4,9 @@
 //! |---|---|
 //! | 0 | ARP passes, neighbour discovery and ESP go to 239; all else is tracked and goes to 240 |
 //! | 239 | what is for the gateway or stays on its link passes; the rest is tracked like all else |
-//! | 240 | drops the invalid, lets connections pass; in reg0, the zone that the rest comes from |
+//! | 240 | drops the invalid, lets connections pass; in reg0, the zone that the rest comes from; what comes from none meets the default |
 //! | 241 | forwarded ports: translates the destination, and sets reg3 |
-//! | 242 | the zone that the packet goes to, in reg1, by the port by which it would leave |
+//! | 242 | the zone that the packet goes to, in reg1, by the port by which it would leave; what has no route ends by that, what goes to no zone meets the default |
 //! | 243 | policies |
 //! | 244 | translates sources, makes the connection, sends |
 //! | 245 | rejects what was logged before |
@@ -63,7 +63,7 @@ pub(crate) enum Cookie {
     Snat(usize),
     /// Masquerade of a zone.
     Masquerade(usize),
-    /// What no policy names.
+    /// What no policy names, and what comes from or goes to no zone.
     Unnamed,
     Invalid,
 }
@@ -144,6 +144,7 @@ impl Firewall {
         let mut writer = Writer { firewall: self, flows: Vec::new(), doubts: BTreeSet::new() };
         for vrf in &vrfs {
             writer.vrf(vrf)?;
+            writer.doubt_ports(vrf, ports);
         }
         let Writer { flows, doubts, .. } = writer;
         Ok(Compiled { flows, vrfs, doubts: doubts.into_iter().collect() })
@@ -260,6 +261,23 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// Notes the ports that zones have forgotten. One without an address may be there for flows alone.
+    fn doubt_ports(&mut self, vrf: &Vrf, ports: &[SitePort]) {
+        let is_zoned = |port: &SitePort| vrf.ports.iter().any(|(_, zoned)| zoned.id == port.id);
+        let becomes = match self.firewall.spec.default {
+            FirewallAction::Reject => "rejected",
+            _ => "dropped",
+        };
+        let of_vrf = ports.iter().filter(|port| port.vrf == vrf.name && !port.addresses.is_empty());
+        for port in of_vrf.filter(|port| !is_zoned(port)) {
+            self.doubts.insert(format!(
+                "port {} is in no zone of the firewall in VRF {}: what comes by it, and what would \
+                 leave by it, is {becomes} (name it in the `ports` of a zone)",
+                port.name, vrf.name
+            ));
+        }
+    }
+
     fn vrf(&mut self, vrf: &Vrf) -> Result<(), Wrong> {
         self.start(vrf)?;
         self.from(vrf)?;
@@ -326,8 +344,15 @@ impl Writer<'_> {
         }
         match vrf.rest {
             Some(zone) => self.add((vrf, FROM), 1_000, other, "", &next(zone)),
-            None => Ok(()),
+            None => self.unnamed(vrf, FROM),
         }
+    }
+
+    /// What is of no zone, or of zones between which there is no policy. It comes last in a table.
+    fn unnamed(&mut self, vrf: &Vrf, table: u8) -> Result<(), Wrong> {
+        let spec = &self.firewall.spec;
+        let actions = verdict(spec.default, spec.log.as_deref());
+        self.add((vrf, table), 1, Cookie::Unnamed, "", &actions)
     }
 
     /// Table 241.
@@ -396,7 +421,10 @@ impl Writer<'_> {
             let matches = format!("oif={}", name(&port.name));
             self.add((vrf, TO), 2_000, other, &matches, &next(*zone, port.id))?;
         }
-        Ok(())
+        // Not NORMAL: a policy of IPsec may protect what has no route, and is not to lead it past the
+        // firewall.
+        self.add((vrf, TO), 1_000, other, "oif=NONE", "unrouted")?;
+        self.unnamed(vrf, TO)
     }
 
     /// Table 243.
@@ -404,9 +432,8 @@ impl Writer<'_> {
         let firewall = self.firewall;
         let accepted = format!("goto_table:{NAT}");
         self.add((vrf, POLICY), 65_000, Cookie::Other, "reg3=0x1", &accepted)?;
+        self.unnamed(vrf, POLICY)?;
         let spec = &firewall.spec;
-        let unnamed = verdict(spec.default, spec.log.as_deref());
-        self.add((vrf, POLICY), 1, Cookie::Unnamed, "", &unnamed)?;
         for ((from, to), policy) in &firewall.by_zones {
             if !vrf.has(*from) || !vrf.has(*to) {
                 continue;

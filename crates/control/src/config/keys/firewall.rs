@@ -11,7 +11,8 @@ pub(super) const FIREWALL: Section = Section {
             "\"drop\" or \"reject\"",
             "",
             "\"drop\"",
-            "What becomes of packets between zones that no policy names.",
+            "What becomes of packets between zones that no policy names, and of what comes by or \
+             would leave by a port that is in no zone.",
         ),
         key(
             "log",

@@ -2,14 +2,17 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ::conntrack::{CtState, New, Packet as Tracked, Tuple};
-use pipeline::{CtFields, Exit, Fields, NatEnd, NatNew, NatSpec, Owner, To, Track};
+use pipeline::{
+    CtFields, DropReason, Exit, Fields, FlowId, NatEnd, NatNew, NatSpec, Owner, To, Track,
+};
 use proptest::prelude::*;
 use types::{
-    Addresses, FlowKey, FragmentClass, Origin, PacketFields, PortId, Protocol, SaSlot, Upper, VrfId,
+    Addresses, FlowKey, FragmentClass, Origin, PacketFields, PortId, Protocol, RejectWith, SaSlot,
+    Upper, VrfId,
 };
 
 use super::*;
-use crate::firewall::Seen;
+use crate::firewall::{Cookie, Seen};
 
 /// Everything that a firewall may have.
 const SITE: &str = r#"
@@ -350,6 +353,7 @@ impl Track for World<'_> {
             text if text.starts_with("2001:db8:1:") => Exit::Port(self.port("lan")),
             text if text.starts_with("10.3.0.") => Exit::Port(self.port("dmz")),
             "203.0.113.5" => Exit::None,
+            text if text.starts_with("10.9.0.") => Exit::Port(self.port("mgmt")),
             _ => Exit::Port(self.port("wan")),
         }
     }
@@ -531,6 +535,79 @@ fn udp(in_port: &'static str, source: &str, destination: &str, port: u16) -> Pac
         protocol: 17,
         port,
     }
+}
+
+/// A port that no zone names.
+const MGMT: &str = "[[port]]\nname = \"mgmt\"\nkind = \"memory\"\naddresses = [\"10.9.0.1/24\"]\n";
+
+/// Neither is a miss of the flows, of which nobody would hear.
+#[test]
+fn what_has_no_route_or_zone_ends_by_its_name() {
+    let unlogged = FIREWALL.replace("log = \"default\"\n", "");
+    for (firewall, default, drop, logs) in [
+        (FIREWALL, "", DropReason::Explicit, true),
+        (FIREWALL, "default = \"reject\"", DropReason::Rejected(RejectWith::TcpReset), true),
+        (&*unlogged, "", DropReason::Explicit, false),
+        (&*unlogged, "default = \"reject\"", DropReason::Rejected(RejectWith::TcpReset), false),
+    ] {
+        let firewall = firewall.replacen("[firewall]", &format!("[firewall]\n{default}"), 1);
+        let control = running(&format!("{SITE}{MGMT}{firewall}"));
+        let tables = control.publisher.current();
+        let evaluate = |packet: &Packet| {
+            let fields = fields(&control, packet);
+            tables.pipeline().evaluate(&fields, &mut World(&control), &mut ())
+        };
+        let unrouted = evaluate(&udp("lan", "10.1.0.2", "203.0.113.5", 53));
+        assert_eq!(unrouted.ends.iter().map(|end| end.to).collect::<Vec<_>>(), [To::Unrouted]);
+        assert!(unrouted.commits.is_empty() && !unrouted.logs);
+        let of_cookie = |id: &FlowId| {
+            let entry = tables.pipeline().entries().find(|entry| entry.id == *id).unwrap();
+            Cookie::from_number(entry.flow.cookie)
+        };
+        for packet in [
+            udp("mgmt", "10.9.0.2", "198.51.100.7", 53),
+            udp("mgmt", "10.9.0.2", "10.1.0.1", 53),
+            udp("lan", "10.1.0.2", "10.9.0.2", 53),
+            // Decrypted, and of no network.
+            Packet { in_port: None, ..udp("lan", "10.7.0.2", "10.1.0.2", 53) },
+        ] {
+            let outcome = evaluate(&packet);
+            assert_eq!((outcome.drop, outcome.logs), (Some(drop), logs), "{packet:?}");
+            assert!(outcome.commits.is_empty(), "{packet:?}");
+            assert!(outcome.matched.iter().map(of_cookie).any(|of| of == Cookie::Unnamed));
+        }
+    }
+}
+
+#[test]
+fn a_port_that_is_in_no_zone_is_told() {
+    let notes = |text: &str| -> Vec<String> {
+        let config = load("gw.toml", text).unwrap();
+        config.notes.iter().map(|note| note.message.clone()).collect()
+    };
+    let told = |becomes| {
+        format!(
+            "port mgmt is in no zone of the firewall in VRF main: what comes by it, and what would \
+             leave by it, is {becomes} (name it in the `ports` of a zone)"
+        )
+    };
+    let text = format!("{SITE}{MGMT}{FIREWALL}");
+    assert_eq!(notes(&text), [told("dropped")]);
+    let rejecting = text.replace("[firewall]", "[firewall]\ndefault = \"reject\"");
+    assert_eq!(notes(&rejecting), [told("rejected")]);
+    // Of a zone, of a VRF that is one, of a VRF without a firewall, and without an address.
+    for other in [
+        text.replace("ports = [\"dmz\"]", "ports = [\"dmz\", \"mgmt\"]"),
+        text.replace("name = \"mgmt\"", "name = \"mgmt\"\nvrf = \"red\""),
+        text.replace("name = \"mgmt\"", "name = \"mgmt\"\nvrf = \"blue\""),
+        text.replace("addresses = [\"10.9.0.1/24\"]", ""),
+    ] {
+        assert_eq!(notes(&other), [""; 0]);
+    }
+    let mut control = running(&text);
+    assert!(show(&mut control, "firewall show").contains(&told("dropped")));
+    run(&mut control, "addr del 10.9.0.1/24 dev mgmt").unwrap();
+    assert!(!show(&mut control, "firewall show").contains("is in no zone"));
 }
 
 /// By which port a forwarded connection leaves is known behind the translation of its destination:
