@@ -149,6 +149,24 @@ fn a_route_that_leads_nowhere_says_how_it_ends() {
     }
 }
 
+/// As a firewall has it for a forwarded port whose host is in no zone.
+#[test]
+fn what_would_go_somewhere_is_dropped_and_makes_no_connection() {
+    let with = |last: Vec<Action>| {
+        let mut flows = flows(true, Action::Unrouted);
+        flows.push(flow(2, 3, &[(Field::DlType, 0x0800, 0xffff)], last));
+        let mut gateway = with_flows(plain_tables(), flows);
+        for _ in 0..3 {
+            gateway.receive(LAN, &udp(NOWHERE[0].0, NOWHERE[0].1, (5000, 53), 10));
+        }
+        assert_eq!(gateway.drops(), [("flow_drop", 3)]);
+        gateway.assert_nothing_lost();
+        connections(&gateway)
+    };
+    assert_eq!(with(vec![Action::Unrouted]), 0);
+    assert_eq!(with(vec![]), 1, "as in Open vSwitch");
+}
+
 /// A packet needs no route to leave by a tunnel of a policy: a firewall that has no zone for it must
 /// not let it pass for that.
 #[test]

@@ -424,6 +424,13 @@ impl Writer<'_> {
         // Not NORMAL: a policy of IPsec may protect what has no route, and is not to lead it past the
         // firewall.
         self.add((vrf, TO), 1_000, other, "oif=NONE", "unrouted")?;
+        let spec = &self.firewall.spec;
+        if spec.default == FirewallAction::Drop && !spec.forwards.is_empty() {
+            // What is forwarded has its connection committed already, which `drop` would make.
+            let log = spec.log.as_ref().map_or_else(String::new, |prefix| format!("log:{prefix},"));
+            let actions = format!("{log}unrouted");
+            self.add((vrf, TO), 2, Cookie::Unnamed, "reg3=0x1", &actions)?;
+        }
         self.unnamed(vrf, TO)
     }
 

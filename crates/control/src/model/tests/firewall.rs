@@ -540,6 +540,9 @@ fn udp(in_port: &'static str, source: &str, destination: &str, port: u16) -> Pac
 /// A port that no zone names.
 const MGMT: &str = "[[port]]\nname = \"mgmt\"\nkind = \"memory\"\naddresses = [\"10.9.0.1/24\"]\n";
 
+const TO_MGMT: &str =
+    "[[firewall.forward]]\nfrom = [\"outside\"]\nservice = \"udp/7777\"\nto = \"10.9.0.7\"\n";
+
 /// Neither is a miss of the flows, of which nobody would hear.
 #[test]
 fn what_has_no_route_or_zone_ends_by_its_name() {
@@ -551,6 +554,7 @@ fn what_has_no_route_or_zone_ends_by_its_name() {
         (&*unlogged, "default = \"reject\"", DropReason::Rejected(RejectWith::TcpReset), false),
     ] {
         let firewall = firewall.replacen("[firewall]", &format!("[firewall]\n{default}"), 1);
+        let firewall = format!("{firewall}{TO_MGMT}");
         let control = running(&format!("{SITE}{MGMT}{firewall}"));
         let tables = control.publisher.current();
         let evaluate = |packet: &Packet| {
@@ -576,6 +580,13 @@ fn what_has_no_route_or_zone_ends_by_its_name() {
             assert!(outcome.commits.is_empty(), "{packet:?}");
             assert!(outcome.matched.iter().map(of_cookie).any(|of| of == Cookie::Unnamed));
         }
+        // A forwarded port whose host is in no zone: `drop` would make the connection.
+        let outcome = evaluate(&udp("wan", "198.51.100.9", "192.0.2.1", 7777));
+        match drop {
+            DropReason::Explicit => assert_eq!(outcome.ends[0].to, To::Unrouted),
+            _ => assert!(outcome.commits.is_empty() && outcome.drop == Some(drop)),
+        }
+        assert_eq!(outcome.logs, logs);
     }
 }
 
