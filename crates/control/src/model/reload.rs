@@ -193,9 +193,10 @@ impl Draft<'_> {
         self.reconcile_states(config, &mut notes)?;
         // What may have policies first, and what may have none last.
         self.reconcile_ipsec(config, &mut notes, |ipsec| ipsec != Ipsec::Off)?;
+        let of_auto = self.vrfs_of_auto();
         self.reconcile_policies(config, &mut notes)?;
         self.reconcile_ipsec(config, &mut notes, |ipsec| ipsec == Ipsec::Off)?;
-        self.require_ipsec(config)?;
+        self.require_ipsec(config, of_auto, &mut notes)?;
         self.reconcile_ike(config, &mut notes)?;
         self.reconcile_highest_shares(config, &mut notes)?;
         self.reconcile_defaults(config, &mut notes)?;

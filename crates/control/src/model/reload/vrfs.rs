@@ -7,7 +7,7 @@ use api::{
     StateFilter,
 };
 use tables::TableId;
-use types::{Ike, Ipsec, Share};
+use types::{Ike, Ipsec, Share, VrfId};
 
 use super::super::Draft;
 use super::super::desired::{DesiredVrf, defaults_in_force};
@@ -149,14 +149,41 @@ impl Draft<'_> {
         Ok(())
     }
 
+    /// The VRFs that policies and SAs of the file can make IPsec gateways.
+    pub(super) fn vrfs_of_auto(&self) -> Vec<(String, VrfId)> {
+        let is_auto = |vrf| self.tables.vrf(vrf).is_some_and(|vrf| vrf.ipsec == Ipsec::Auto);
+        let vrfs = self.desired.vrfs.iter().filter(|(_, vrf)| is_auto(vrf.id));
+        vrfs.map(|(name, vrf)| (name.clone(), vrf.id)).collect()
+    }
+
     /// Whose packets the file has SAs for is a gateway, whether its policies are there yet or not. Those of
-    /// xfrm links have their VRF for outer packets alone.
-    pub(super) fn require_ipsec(&mut self, config: &Config) -> Result<(), Refusal> {
+    /// xfrm links have their VRF for outer packets alone. Notes those of `of_auto` that are gateways now.
+    pub(super) fn require_ipsec(
+        &mut self,
+        config: &Config,
+        of_auto: Vec<(String, VrfId)>,
+        notes: &mut Notes,
+    ) -> Result<(), Refusal> {
         let of_vrfs = config.states.iter().filter(|spec| spec.if_id == 0);
         for name in of_vrfs.map(|spec| spec.clear_vrf()).collect::<BTreeSet<_>>() {
             let vrf = self.desired.vrf(name)?;
             if self.tables.vrf(vrf).is_some_and(|vrf| vrf.ipsec == Ipsec::Auto) {
                 self.tables.set_ipsec(vrf, Ipsec::Required).map_err(|error| refusal(&error))?;
+            }
+        }
+        for (name, vrf) in of_auto {
+            let Some(vrf) = self.tables.vrf(vrf) else { continue };
+            let (auto, is) = (Ipsec::Auto, vrf.ipsec);
+            if is == Ipsec::Required {
+                let closed = match vrf.is_closed() {
+                    true => " by its SAs; nothing crosses its boundary, since it has no policies",
+                    false => "",
+                };
+                notes.note(
+                    ChangeKind::Modified,
+                    "vrf",
+                    format!("{name}: ipsec {auto} -> {is}{closed}"),
+                );
             }
         }
         Ok(())

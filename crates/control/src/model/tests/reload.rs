@@ -60,6 +60,32 @@ fn the_difference_is_told() {
     assert!(told.contains("~ vrf main: default in accept -> block"), "{told}");
 }
 
+/// Who reloads a file with an SA, and without policies, is told that it closes a VRF.
+#[test]
+fn a_vrf_that_becomes_a_gateway_is_told() {
+    let [policies, sas] = ["[[policy]]", "[[sa]]"].map(|section| BASE.find(section).unwrap());
+    let (plain, sa) = (format!("{}[[vrf]]\nname = \"red\"\n", &BASE[..policies]), &BASE[sas..]);
+    for (inner, vrf) in [("", "main"), ("inner-vrf = \"red\"\n", "red")] {
+        let mut control = running(&plain);
+        let file = format!("{plain}{sa}{inner}");
+        let config = load("test.toml", &file).unwrap();
+        let differs = control.difference(&config).to_string();
+        let line = format!("~ vrf {vrf}: ipsec required -> auto");
+        assert!(differs.lines().any(|it| it == line), "{differs}");
+        let told = reload(&mut control, &file).unwrap();
+        let line = format!(
+            "~ vrf {vrf}: ipsec auto -> required by its SAs; nothing crosses its boundary, since \
+            it has no policies"
+        );
+        assert!(told.lines().any(|it| it == line), "{told}");
+        assert_eq!(reload(&mut control, &file).unwrap(), "");
+        assert_eq!(control.difference(&load("test.toml", &file).unwrap()).to_string(), "");
+    }
+    // One that it has policies for is no less a gateway for good.
+    let told = reload(&mut running(&plain), BASE).unwrap();
+    assert!(told.lines().any(|it| it == "~ vrf main: ipsec auto -> required"), "{told}");
+}
+
 #[test]
 fn a_new_name_of_a_policy_is_a_change() {
     let mut control = running(BASE);
