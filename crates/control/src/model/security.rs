@@ -544,13 +544,29 @@ pub(super) fn find_policy(
     };
     if let Some(index) = id.index {
         let known = tables.policy_of_index(index);
-        let known =
-            known.filter(|it| it.spec.scope() == scope && it.spec.direction == id.direction);
-        return known.map(|policy| policy.index).ok_or_else(|| none(&format!("index {index}")));
+        let meant =
+            known.filter(|it| (it.spec.scope(), it.spec.direction) == (scope, id.direction));
+        return meant.map(|policy| policy.index).ok_or_else(|| {
+            let none = none(&format!("index {index}"));
+            match desired.policies.get(&index) {
+                // There is one policy of an index, whatever VRF it is of.
+                Some(DesiredPolicy { spec, .. }) => none.with_hint(place_of_index(index, spec)),
+                None => none,
+            }
+        });
     }
     let selector = crate::check::selector(&id.selector)?;
     let known = tables.policy_of_selector(scope, id.direction, &selector);
     known.map(|policy| policy.index).ok_or_else(|| none("this selector"))
+}
+
+/// How a command names a policy by its index: `index 9 dir out vrf red`.
+pub(super) fn place_of_index(index: u32, spec: &PolicySpec) -> String {
+    let whose = match spec.if_id {
+        0 => format!("vrf {}", spec.vrf),
+        if_id => format!("if_id {if_id:#x}"),
+    };
+    format!("index {index} dir {} {whose}", spec.direction)
 }
 
 fn matches_state(filter: &StateFilter, spec: &StateSpec) -> bool {

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use api::{FilterTarget, LinkChange, MAIN_VRF, Origin, Refusal, RefusalCode, VrfChange, VrfView};
+use api::{
+    FilterTarget, LinkChange, MAIN_VRF, Origin, PolicySpec, Refusal, RefusalCode, StateSpec,
+    VrfChange, VrfView,
+};
 use tables::{QdiscDevice, TableId, TableRef, Tables};
 use types::{Ike, IpPrefix, Ipsec, Share, VrfId};
 
@@ -11,8 +14,12 @@ use super::desired::{Desired, DesiredRoute, DesiredVrf, defaults_in_force};
 use super::qdiscs::Device;
 use super::refuse::refusal;
 use super::routes::{places, settle};
+use super::security::place_of_index;
 use crate::describe;
 use crate::grammar::{DOWN_WITH_PORTS, VRF_IS_UP};
+
+/// Commands that an error names.
+const COMMANDS: usize = 4;
 
 impl Draft<'_> {
     /// Adds a VRF, with the routing table `table` or one that the gateway chooses. Routes that the
@@ -171,12 +178,9 @@ impl Draft<'_> {
     pub(super) fn delete_vrf(&mut self, name: &str) -> Result<(), Refusal> {
         let id = self.desired.vrf(name)?;
         self.tables.check_vrf_removal(id).map_err(|error| {
-            let hint = format!(
-                "hitpath xfrm policy flush vrf {name}, hitpath xfrm state flush vrf {name}"
-            );
             let refused = refusal(&error);
             match refused.code {
-                RefusalCode::InUse => refused.with_hint(hint),
+                RefusalCode::InUse => refused.with_hint(emptied_by(self.desired, name)),
                 _ => refused,
             }
         })?;
@@ -282,6 +286,38 @@ impl Draft<'_> {
         self.note(|journal| journal.set_ipsec(name, ipsec));
         Ok(())
     }
+}
+
+/// The commands that take out what keeps a VRF from being removed: its policies and SAs, and those of
+/// tunnels whose outer packets are in another VRF.
+fn emptied_by(desired: &Desired, name: &str) -> String {
+    let policies = || desired.policies.iter().map(|(index, entry)| (*index, &entry.spec));
+    let states = || desired.states.values().map(|entry| &entry.spec);
+    let is_own = |spec: &PolicySpec| spec.if_id == 0 && spec.vrf == name;
+    let mut commands = Vec::new();
+    if policies().any(|(_, spec)| is_own(spec)) {
+        commands.push(format!("hitpath xfrm policy flush vrf {name}"));
+    }
+    if states().any(|spec| spec.vrf == name) {
+        commands.push(format!("hitpath xfrm state flush vrf {name}"));
+    }
+    let inside = states().filter(|spec| spec.vrf != name && spec.clear_vrf() == name);
+    commands.extend(inside.map(|StateSpec { vrf, destination, spi, .. }| {
+        format!("hitpath xfrm state delete dst {destination} spi {spi:#x} vrf {vrf}")
+    }));
+    let tunnels = policies().filter(|(_, spec)| {
+        let vrf = spec.template.as_ref().and_then(|template| template.vrf.as_deref());
+        !is_own(spec) && vrf == Some(name)
+    });
+    commands.extend(tunnels.map(|(index, spec)| {
+        format!("hitpath xfrm policy delete {}", place_of_index(index, spec))
+    }));
+    let more = match commands.len().checked_sub(COMMANDS) {
+        None | Some(0) => String::new(),
+        Some(more) => format!(", and {more} more like these"),
+    };
+    commands.truncate(COMMANDS);
+    commands.join(", ") + &more
 }
 
 /// Changes a VRF as a link. It is up from the beginning, so that setting it up, as has to be done

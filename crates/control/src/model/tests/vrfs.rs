@@ -64,6 +64,56 @@ fn a_vrf_as_with_linux() {
     assert!(!shown(&mut control, "link show lan").contains("master"));
 }
 
+/// In a hub, the SAs and tunnels of a tenant have their outer packets in another VRF. What the error
+/// names is what helps.
+#[test]
+fn what_keeps_a_tenants_vrf_is_named_by_commands_that_work() {
+    let mut control = gateway();
+    run(&mut control, "vrf add red");
+    run(&mut control, "vrf add blue");
+    let tunnel = "src 192.168.11.2 dst 192.168.11.1 proto esp";
+    run(
+        &mut control,
+        &format!(
+            "xfrm state add {tunnel} spi 7 mode tunnel reqid 1 vrf main vrf red aead \
+            rfc4106(gcm(aes)) 0x00112233445566778899001122334455667788aa 128"
+        ),
+    );
+    let ends = "tmpl src 192.168.11.2 dst 192.168.11.1";
+    let rest = "proto esp mode tunnel reqid 1";
+    run(&mut control, &format!("xfrm policy add dst 10.8.0.0/16 dir out vrf red {ends} {rest}"));
+    let of_blue = "xfrm policy add dst 10.9.0.0/16 dir out vrf blue";
+    run(&mut control, &format!("{of_blue} {ends} vrf red {rest}"));
+    let mut commands = Vec::new();
+    while let Err(refusal) = super::run(&mut control, "link del red") {
+        let hint = refusal.hint.unwrap();
+        for command in hint.split(", ") {
+            let command = command.strip_prefix("hitpath ").unwrap();
+            commands.push(command.to_owned());
+            run(&mut control, command);
+        }
+    }
+    assert_eq!(commands[0], "xfrm policy flush vrf red");
+    assert_eq!(commands[1], "xfrm state delete dst 192.168.11.1 spi 0x7 vrf main");
+    assert!(commands[2].ends_with("dir out vrf blue"), "{commands:?}");
+    assert_eq!(commands.len(), 3);
+}
+
+#[test]
+fn an_index_of_another_vrf_is_told_where_it_is() {
+    let mut control = gateway();
+    run(&mut control, "vrf add red");
+    run(&mut control, "xfrm policy add dst 10.8.0.0/16 dir out action block vrf red");
+    let index = *control.desired.policies.keys().next_back().unwrap();
+    for command in ["get", "delete"] {
+        let line = format!("xfrm policy {command} dir in index {index}");
+        let refusal = refused(&mut control, &line);
+        let place = format!("index {index} dir out vrf red");
+        assert_eq!(refusal.hint.as_deref(), Some(place.as_str()), "{refusal}");
+        run(&mut control, &format!("xfrm policy {command} {place}"));
+    }
+}
+
 #[test]
 fn a_vrf_that_goes_leaves_its_ports_down_and_bare() {
     let mut control = gateway();
