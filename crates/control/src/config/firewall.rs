@@ -146,6 +146,10 @@ impl SaidFirewall<'_> {
             .collect();
         let vrfs = read.vrfs.iter().map(|vrf| vrf.value.name.clone());
         let vrfs: BTreeSet<_> = vrfs.chain([api::MAIN_VRF.to_owned()]).collect();
+        // A port in a VRF that is not there is refused for that alone.
+        if !ports.iter().all(|port| vrfs.contains(&port.vrf)) {
+            return;
+        }
         match firewall.compile(&ports, &vrfs) {
             Ok(compiled) => compiled.doubts.iter().for_each(|doubt| {
                 errors.note(self.whole.at, doubt);

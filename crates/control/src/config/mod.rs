@@ -366,9 +366,7 @@ fn interpret(
         cross::check_buffers(&gateway, &read.ports, errors);
         cross::note_keys(&read.states, errors);
         tunnels::note(&read, errors);
-        if let (Some(fire), 0) = (&fire, errors.count()) {
-            fire.check_with(&read, errors);
-        }
+        fire.iter().for_each(|fire| fire.check_with(&read, errors));
         // A file that was emptied by mistake must not empty the gateway.
         if read.ports.is_empty() {
             errors.add(
@@ -377,12 +375,12 @@ fn interpret(
                 Some("[[port]] with name and kind".to_owned()),
             );
         }
-    } else if whole
-        && let (Some(vrf_names), Some(port_names)) =
-            (names(document, "vrf"), names(document, "port"))
-    {
-        let unread = cross::Unread { vrfs: vrf_names, ports: port_names };
-        cross::check(&read, Some(unread), errors);
+    } else if whole {
+        if let (Some(vrfs), Some(ports)) = (names(document, "vrf"), names(document, "port")) {
+            cross::check(&read, Some(cross::Unread { vrfs, ports }), errors);
+        }
+        cross::check_buffers(&gateway, &read.ports, errors);
+        fire.iter().for_each(|fire| _ = fire.check(errors));
     }
     if notes == Notes::All && errors.count() == 0 {
         shadow::note(&read.policies, errors);

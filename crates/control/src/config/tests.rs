@@ -1,3 +1,4 @@
+mod at_once;
 mod examples;
 mod never_matching;
 
