@@ -254,7 +254,7 @@ def test_connections_that_a_reload_does_not_allow_fall(hosts):
         assert "~ firewall" in told and "not allow" not in told, told
         assert say("two") == "two"
         told = reload(gateway, config, firewall=FIREWALL.replace("tcp/6002", "tcp/7000-7200"))
-        assert "- connection 1 that the firewall does not allow any more" in told, told
+        assert "- conntrack 1 connection ended: the firewall does not allow it any more" in told, told
         assert say("three") == "lost"
         assert gateway.json("firewall")["fell"] == 1
         assert not gateway.json("conntrack", "-L", "-p", "tcp", "--state", "ESTABLISHED")

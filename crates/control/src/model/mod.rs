@@ -250,8 +250,11 @@ impl Control {
         self.settle_sa_events();
         let fell = self.judge_if_changed(now);
         if fell > 0 {
-            let text = format!("{fell} that the firewall does not allow any more");
-            let object = "connection".to_owned();
+            let (connections, them) =
+                if fell == 1 { ("connection", "it") } else { ("connections", "them") };
+            let text =
+                format!("{fell} {connections} ended: the firewall does not allow {them} any more");
+            let object = "conntrack".to_owned();
             difference.changes.push(Change { change: ChangeKind::Removed, object, text });
         }
         Ok(difference)
