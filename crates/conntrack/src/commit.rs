@@ -39,6 +39,10 @@ impl Connections {
                 Refused::Limit(_) => 5,
             };
             self.counters.refused[which].fetch_add(1, Ordering::Relaxed);
+            if let Refused::Limit(kind) = why {
+                let source = new.original.addresses.source();
+                self.limits.note(kind, new.zone, source, new.class);
+            }
         }
         result
     }

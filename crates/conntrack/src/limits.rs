@@ -7,10 +7,13 @@ use std::collections::HashMap;
 use siphasher::sip::SipHasher13;
 use std::hash::BuildHasher;
 
+use types::IpPrefix;
+
+use crate::refused::{RefusedOnes, RefusedSince};
 use crate::sync::{AtomicU32, Mutex, Ordering, lock};
 
 /// Which limit is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LimitKind {
     /// The class's.
     Class,
@@ -34,6 +37,19 @@ impl fmt::Display for LimitKind {
             Self::Prefix => "source prefix",
         })
     }
+}
+
+/// A limit that has refused connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReachedLimit {
+    /// Which.
+    pub kind: LimitKind,
+    /// Of which class, or else of which zone.
+    pub of: u16,
+    /// Whose connections it counts; everybody's if there is none.
+    pub source: Option<IpPrefix>,
+    /// How many there may be.
+    pub connections: u32,
 }
 
 /// Limits by source, of every zone by itself. 0 is none.
@@ -105,6 +121,7 @@ pub(crate) struct Limits {
     /// Connections of zones, addresses and prefixes. As many entries as connections at most, two
     /// for each, and only while there are limits.
     counts: [Mutex<HashMap<Group, u32, Keyed>>; SHARDS],
+    refused: RefusedSince<ReachedLimit>,
     keyed: Keyed,
 }
 
@@ -124,6 +141,7 @@ impl Limits {
             any_source: AtomicU32::new(0),
             classes: Mutex::new(HashMap::with_hasher(keyed)),
             counts: core::array::from_fn(|_| Mutex::new(HashMap::with_hasher(keyed))),
+            refused: RefusedSince::new(),
             keyed,
         }
     }
@@ -193,6 +211,29 @@ impl Limits {
             *limit != 0 && self.shard(group).get(group).copied().unwrap_or(0) >= *limit
         };
         kinds.into_iter().zip(groups).find(is_reached).map(|((kind, _), _)| kind)
+    }
+
+    /// Notes that a connection was refused.
+    #[cold]
+    pub(crate) fn note(&self, kind: LimitKind, zone: u16, source: IpAddr, class: u16) {
+        let of_source = *lock(&self.sources);
+        let of_zone = || lock(&self.zones).get(&zone).copied().unwrap_or(0);
+        let of_class = || lock(&self.classes).get(&class).copied().unwrap_or_default();
+        let host = IpPrefix::host(source);
+        let (_, network, length) = groups(zone, source, Counted::of(source, &of_source))[2];
+        let (of, source, connections) = match kind {
+            LimitKind::Class => (class, None, of_class().connections),
+            LimitKind::ClassSource => (class, Some(host), of_class().source),
+            LimitKind::Zone => (zone, None, of_zone()),
+            LimitKind::Source => (zone, Some(host), of_source.source),
+            LimitKind::Prefix => (zone, IpPrefix::new(network, length).ok(), of_source.prefix),
+        };
+        self.refused.note(ReachedLimit { kind, of, source, connections });
+    }
+
+    /// Which limits have refused connections since this was last asked.
+    pub(crate) fn take_refused(&self) -> RefusedOnes<ReachedLimit> {
+        self.refused.take()
     }
 
     /// The same, whatever the limits.

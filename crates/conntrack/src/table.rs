@@ -11,9 +11,10 @@ use crate::entry::{Control, Entry, Line, Side, word};
 use crate::evictable::Evictable;
 use crate::expectation::{Expectation, ExpectationChange, Expectations, NotExpected};
 use crate::helper::Helpers;
-use crate::limits::{ClassLimits, LimitKind, Limits, SourceLimits};
+use crate::limits::{ClassLimits, LimitKind, Limits, ReachedLimit, SourceLimits};
 use crate::places::Places;
 use crate::policies::Policies;
+use crate::refused::RefusedOnes;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, allocate};
 use crate::timeout::Timeouts;
 use crate::tuple::Tuple;
@@ -397,6 +398,11 @@ impl Connections {
     /// How many connections of a class there are.
     pub fn connections_of(&self, class: u16) -> u32 {
         self.limits.of_class(class)
+    }
+
+    /// Which limits have refused connections since this was last asked, and how many each.
+    pub fn take_reached_limits(&self) -> RefusedOnes<ReachedLimit> {
+        self.limits.take_refused()
     }
 
     /// Limits the connections of sources and prefixes, in each zone by itself.

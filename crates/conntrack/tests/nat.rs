@@ -314,6 +314,12 @@ fn a_subscriber_has_its_block_and_no_more() {
     assert_eq!(nat.open(flow(101, 8000, 8)), Err(NotLent::Block));
     assert_eq!(nat.open(flow(99, 8000, 8)), Err(NotLent::NoSubscriber));
     nat.open(flow(102, 8000, 8)).unwrap();
+    // The pool has ports for others, which is told apart.
+    let counts = nat.pool.counts();
+    assert_eq!((counts.exhausted, counts.block_full, counts.no_subscriber), (0, 1, 1));
+    let subscriber = "0.0.0.101".parse().unwrap();
+    assert_eq!(nat.pool.take_full_blocks().named, [((0, subscriber), 1)]);
+    assert_eq!(nat.pool.take_full_blocks().named, []);
 }
 
 /// A port of another address would be one of somebody else's block.
@@ -332,6 +338,11 @@ fn a_block_is_of_one_address() {
     assert_eq!(lend_at(others), Err(NotLent::Block));
     let lease = lend_at(own).unwrap();
     nat.pool.give(lease.binding);
+    let (mut assigned, more) = nat.pool.assigned_blocks(10);
+    assigned.sort_by_key(|(_, event)| event.source);
+    let whose: Vec<_> = assigned.iter().map(|(at, event)| (*at, event.source)).collect();
+    let [one, two] = ["0.0.0.1", "0.0.0.2"].map(|source| source.parse().unwrap());
+    assert_eq!((whose, more), (vec![(own, one), (others, two)], 0));
     // Who has the other block loses it with its last connection and not before.
     nat.close(other_handle);
     let (events, _) = nat.pool.take_block_events();

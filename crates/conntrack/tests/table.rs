@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use conntrack::{
     Chunks, ClassLimits, Connections, CtState, Direction, Hit, LimitKind, MOST_CONNECTIONS, New,
-    NotMade, Packet, Reason, Reference, Refused, Settings, SourceLimits, State, Tuple,
+    NotMade, Packet, ReachedLimit, Reason, Reference, Refused, Settings, SourceLimits, State,
+    Tuple,
 };
 use gate::{EST, Gate, INV, NEW, REPLY, addresses, segment, settings, tcp, udp};
 use packet::Time;
@@ -561,6 +562,21 @@ fn limits_hold_and_are_given_back() {
     }
     assert_eq!(commit(&gate, 0x0303_0303, 1), refused(LimitKind::Zone));
     assert_eq!(gate.table.counts().limit, 3);
+    let reached = |kind, source: Option<&str>, connections| ReachedLimit {
+        kind,
+        of: 0,
+        source: source.map(|source| source.parse().unwrap()),
+        connections,
+    };
+    assert_eq!(
+        gate.table.take_reached_limits().named,
+        [
+            (reached(LimitKind::Source, Some("1.1.1.1"), 3), 1),
+            (reached(LimitKind::Prefix, Some("1.1.1.0/24"), 5), 1),
+            (reached(LimitKind::Zone, None, 8), 1),
+        ]
+    );
+    assert_eq!(gate.table.take_reached_limits().named, []);
     gate.table.limit_zone(0, 0);
     let (handle, _) = gate.lookup(&udp(0x0101_0101, 1)).unwrap();
     assert!(gate.table.remove(handle, gate.now, &mut |_| {}));

@@ -150,7 +150,7 @@ reasons! {
     /// The answers to a new connection would look like packets of another connection, which is
     /// translated.
     ConnectionTaken = "connection_taken",
-    /// All ports of a NAT pool are in use.
+    /// All ports of a NAT pool are in use, or all of the source's block.
     NatExhausted = "nat_exhausted",
     /// The connection ended while its packet was handled.
     ConnectionGone = "connection_gone",

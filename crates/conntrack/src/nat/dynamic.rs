@@ -151,20 +151,27 @@ impl DynamicBlocks {
         (state.events.drain(..).collect(), core::mem::take(&mut state.lost))
     }
 
-    fn tell(
-        &self,
-        state: &mut State,
-        block: u32,
-        (zone, source): (u16, IpAddr),
-        is_assigned: bool,
-    ) {
+    /// The blocks that sources have, `most` of them, each as if it was released now; and how many more
+    /// there are.
+    pub(super) fn assigned(&self, most: usize) -> (Vec<BlockEvent>, usize) {
+        let state = lock(&self.state);
+        let blocks = state.whose.iter().take(most);
+        let blocks = blocks.map(|(block, owner)| self.event(*block, *owner, false)).collect();
+        (blocks, state.whose.len().saturating_sub(most))
+    }
+
+    fn tell(&self, state: &mut State, block: u32, owner: (u16, IpAddr), is_assigned: bool) {
         if state.events.len() >= WAITING {
             state.lost += 1;
             return;
         }
+        state.events.push_back(self.event(block, owner, is_assigned));
+    }
+
+    fn event(&self, block: u32, (zone, source): (u16, IpAddr), is_assigned: bool) -> BlockEvent {
         let (address, ports) = self.place(block);
         let (first, last) = ports.into_inner();
-        state.events.push_back(BlockEvent { is_assigned, zone, source, address, first, last });
+        BlockEvent { is_assigned, zone, source, address, first, last }
     }
 
     fn place(&self, block: u32) -> (u32, RangeInclusive<u16>) {
@@ -200,6 +207,14 @@ mod tests {
         assert_eq!(told, [(true, one), (true, one), (true, two), (false, one), (true, three)]);
         assert_eq!((lost, events[0].first, events[0].last), (0, *ports.start(), *ports.end()));
         assert_eq!(blocks.take_events().0, []);
+        // What is still lent when the gateway stops.
+        let (mut lent, more) = blocks.assigned(2);
+        assert_eq!((lent.len(), more), (2, 1));
+        lent = blocks.assigned(9).0;
+        lent.sort_by_key(|event| (event.zone, event.source));
+        let told: Vec<_> = lent.iter().map(|it| (it.is_assigned, it.zone, it.source)).collect();
+        assert_eq!(told, [(false, 0, two), (false, 0, three), (false, 5, one)]);
+        assert_eq!((lent[1].first, lent[1].last), (*ports.start(), *ports.end()));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::dynamic::{BlockEvent, DynamicBlocks, Foreseen, MOST_BLOCKS};
 use super::mappings::{Inside, Mappings, Outside};
 use super::ports::Ports;
 use crate::limits::Keyed;
+use crate::refused::{RefusedOnes, RefusedSince};
 use crate::sync::{AtomicU64, Ordering, allocate_zeroed, store};
 use crate::table::Refused;
 use crate::tuple::{Role, Tuple};
@@ -133,8 +134,12 @@ pub struct PoolCounts {
     pub lent: u64,
     /// Ports that were given back.
     pub returned: u64,
-    /// Connections that got none.
+    /// Connections that got none, as the pool has none left.
     pub exhausted: u64,
+    /// Connections that got none, as their source's block has none left.
+    pub block_full: u64,
+    /// Connections that got none, as their source is no subscriber.
+    pub no_subscriber: u64,
 }
 
 /// A pool. Its ports are bits, so none is searched for one by one.
@@ -153,6 +158,9 @@ pub struct Pool {
     lent: AtomicU64,
     returned: AtomicU64,
     exhausted: AtomicU64,
+    block_full: AtomicU64,
+    no_subscriber: AtomicU64,
+    full_blocks: RefusedSince<(u16, IpAddr)>,
 }
 
 /// The address to begin with, the ports, and how many addresses to try.
@@ -218,7 +226,7 @@ impl Pool {
             }
             _ => None,
         };
-        let [lent, returned, exhausted] = [0; 3].map(AtomicU64::new);
+        let zero = || AtomicU64::new(0);
         Ok(Self {
             settings,
             first,
@@ -229,9 +237,12 @@ impl Pool {
             dynamic,
             keyed,
             hasher: KeyHasher::new(secret),
-            lent,
-            returned,
-            exhausted,
+            lent: zero(),
+            returned: zero(),
+            exhausted: zero(),
+            block_full: zero(),
+            no_subscriber: zero(),
+            full_blocks: RefusedSince::new(),
         })
     }
 
@@ -243,8 +254,18 @@ impl Pool {
     /// What the pool has done.
     pub fn counts(&self) -> PoolCounts {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let [lent, returned, exhausted] = [&self.lent, &self.returned, &self.exhausted].map(load);
-        PoolCounts { lent, returned, exhausted }
+        PoolCounts {
+            lent: load(&self.lent),
+            returned: load(&self.returned),
+            exhausted: load(&self.exhausted),
+            block_full: load(&self.block_full),
+            no_subscriber: load(&self.no_subscriber),
+        }
+    }
+
+    /// Whose blocks had no port left since this was last asked, by zone and source.
+    pub fn take_full_blocks(&self) -> RefusedOnes<(u16, IpAddr)> {
+        self.full_blocks.take()
     }
 
     /// Lends a source for a packet whose destination is translated already. `attempt` makes the
@@ -268,7 +289,7 @@ impl Pool {
                 }
             }),
         };
-        self.count(tuple, &result);
+        self.count(zone, tuple, &result);
         result
     }
 
@@ -297,7 +318,7 @@ impl Pool {
         if self.settings.endpoint_independent && has_ports(tuple) {
             return match self.would_map(zone, tuple, place) {
                 Some(translated) if !is_taken(&translated) => Ok(()),
-                _ => Err(NotLent::Exhausted),
+                _ => Err(self.none_left(tuple)),
             };
         }
         let mut attempt = |lease: &Lease| match is_taken(&lease.translated) {
@@ -346,20 +367,34 @@ impl Pool {
                 return Err(NotLent::Block);
             }
             let result = self.at_address(number.into(), tuple, &range, &mut attempt);
-            result.ok_or(NotLent::Exhausted)?.map_err(NotLent::Refused)
+            result.ok_or(self.none_left(tuple))?.map_err(NotLent::Refused)
         });
-        self.count(tuple, &result);
+        self.count(zone, tuple, &result);
         result
     }
 
-    fn count<T>(&self, tuple: &Tuple, result: &Result<T, NotLent>) {
-        match result {
+    fn count<T>(&self, zone: u16, tuple: &Tuple, result: &Result<T, NotLent>) {
+        let counter = match result {
             // An address alone is not given back.
-            Ok(_) if !has_ports(tuple) => 0,
-            Ok(_) => self.lent.fetch_add(1, Ordering::Relaxed),
-            Err(NotLent::Refused(_)) => 0,
-            Err(_) => self.exhausted.fetch_add(1, Ordering::Relaxed),
+            Ok(_) if !has_ports(tuple) => return,
+            Ok(_) => &self.lent,
+            Err(NotLent::Refused(_)) => return,
+            Err(NotLent::Exhausted | NotLent::Family) => &self.exhausted,
+            Err(NotLent::NoSubscriber) => &self.no_subscriber,
+            Err(NotLent::Block) => {
+                self.full_blocks.note((zone, tuple.addresses.source()));
+                &self.block_full
+            }
         };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Why there is no port at the places where a source may have one.
+    fn none_left(&self, tuple: &Tuple) -> NotLent {
+        match self.has_blocks() && has_ports(tuple) {
+            true => NotLent::Block,
+            false => NotLent::Exhausted,
+        }
     }
 
     /// Whether nothing is lent, and nothing that has happened to blocks waits to be asked for.
@@ -383,6 +418,15 @@ impl Pool {
         let (events, lost) = dynamic.take_events();
         let of = |event: BlockEvent| Some((self.address(event.address)?, event));
         (events.into_iter().filter_map(of).collect(), lost)
+    }
+
+    /// The blocks that are assigned, `most` of them, each as if it was released now; and how many more
+    /// there are.
+    pub fn assigned_blocks(&self, most: usize) -> (Vec<(IpAddr, BlockEvent)>, usize) {
+        let Some(dynamic) = &self.dynamic else { return (Vec::new(), 0) };
+        let (blocks, more) = dynamic.assigned(most);
+        let of = |event: BlockEvent| Some((self.address(event.address)?, event));
+        (blocks.into_iter().filter_map(of).collect(), more)
     }
 
     /// Tries to lend at the places where the source may have its port: within its block if it is to
@@ -418,10 +462,7 @@ impl Pool {
                 return result.map_err(NotLent::Refused);
             }
         }
-        Err(match self.has_blocks() {
-            true => NotLent::Block,
-            false => NotLent::Exhausted,
-        })
+        Err(self.none_left(tuple))
     }
 
     /// The address to begin with, the ports, and how many addresses to try.
@@ -575,7 +616,7 @@ impl Pool {
     ) -> Result<T, NotLent> {
         let inside = inside(zone, tuple);
         let outside = self.mappings.take(inside, || self.take_outside(tuple, place));
-        let outside = outside.ok_or(NotLent::Exhausted)?;
+        let outside = outside.ok_or(self.none_left(tuple))?;
         let translated = self.behind_mapping(tuple, outside).ok_or(NotLent::Family)?;
         let (_, address, port) = outside;
         let map = self.map(kind(tuple.protocol), address.into(), 0);
@@ -585,7 +626,7 @@ impl Pool {
             self.unmap(outside);
         }
         result.map_err(|why| match why {
-            Refused::TupleTaken => NotLent::Exhausted,
+            Refused::TupleTaken => self.none_left(tuple),
             why => NotLent::Refused(why),
         })
     }
