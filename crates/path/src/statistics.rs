@@ -57,7 +57,9 @@ counters! {
     decided_by_megaflow,
     /// Decisions not kept, as more sets of rules and taps are in use than have places.
     features_not_kept,
-    /// Packets sent on in clear.
+    /// Packets handed in clear to their next hop, fragments and the gateway's own included. What is
+    /// dropped behind that, waiting for a neighbour, in a queueing discipline or by the port, is counted
+    /// as dropped as well.
     forwarded,
     /// Packets encrypted.
     encrypted,
@@ -80,7 +82,8 @@ counters! {
     copied,
     /// SYNs whose MSS was larger than a port on their way allows, and was made smaller.
     mss_clamped,
-    /// Datagrams to the gateway itself made whole.
+    /// Datagrams made whole of fragments: those for the gateway itself, ESP included, and those whose
+    /// connection is tracked.
     reassembled,
     /// Messages for the control thread that its full queue lost; the neighbour will be heard again.
     events_lost,

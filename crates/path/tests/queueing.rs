@@ -64,6 +64,8 @@ fn a_rate_is_kept_and_nothing_is_lost_unseen() {
     assert_eq!(gateway.sent(WAN).len(), 2);
     assert_eq!((gateway.worker.held(), gateway.dropped(DropReason::QdiscOverlimit)), (51, 47));
     gateway.assert_nothing_lost();
+    // Handed to their next hop, whatever becomes of them there.
+    assert_eq!(gateway.worker.statistics().forwarded.read(), 100);
     assert_adds_up(&on(&gateway, ON_WAN), 100);
     // One leaves each millisecond, without traffic, at the very time that was asked for.
     for _ in 0..51 {
