@@ -1,6 +1,7 @@
 """What `hitpath explain` says of packets and what becomes of them; lists of `hitpath show`."""
 
 import json
+import re
 import time
 
 import pytest
@@ -209,3 +210,20 @@ def test_sentences_and_errors(between):
     ):
         done = gateway.run("explain", words, check=False)
         assert done.returncode == 2 and why in done.stderr, done.stderr
+
+
+def test_who_reads_a_field_is_named(between):
+    """Decisions depend on a TTL since a filter reads it: the policies have nothing to do with it."""
+    gateway, _ = between
+
+    def of_vrf():
+        lines = gateway.run("explain", "udp 10.1.0.2:5 > 10.2.0.2:6 in left", check=False).stdout
+        return re.search(r"main(;.* read .*)?$", lines, re.M)[0]
+
+    assert of_vrf() == "main"
+    gateway.run("filter", "add", "dev", "left", "ingress", "pref", "1", "flower", "ip_ttl", "5", "action", "drop")
+    assert of_vrf() == "main; filters read TTL or hop limit"
+    gateway.run("xfrm", "policy", "add", "dscp", "46", "dir", "in", "action", "allow")
+    assert of_vrf() == "main; its policies read DSCP; filters read TTL or hop limit"
+    gateway.run("filter", "del", "dev", "left", "ingress", "pref", "1")
+    assert of_vrf() == "main; its policies read DSCP"

@@ -357,6 +357,33 @@ impl Step<'_> {
     }
 }
 
+/// Who reads which of the fields that decisions depend on only if somebody does.
+fn optional_fields_read(f: &mut fmt::Formatter<'_>, vrf: &Vrf) -> fmt::Result {
+    let named = [
+        (PacketFields::TCP_FLAGS, "TCP flags"),
+        (PacketFields::DSCP, "DSCP"),
+        (PacketFields::HOP_LIMIT, "TTL or hop limit"),
+    ];
+    let by_policies = |field: PacketFields| !(field & vrf.spd.reads()).is_empty();
+    let by_others = |field: PacketFields| !(field & vrf.reads()).is_empty() && !by_policies(field);
+    let on = &vrf.features;
+    let others = [("filters", on.is_filtered), ("links", on.has_links), ("ports", on.is_clamped)];
+    let others: Vec<_> = others.iter().filter(|(_, is_on)| *is_on).map(|(who, _)| *who).collect();
+    let others = if others.is_empty() { "others".to_owned() } else { others.join(" or ") };
+    let is_read: [(&str, &dyn Fn(PacketFields) -> bool); 2] =
+        [("its policies", &by_policies), (&others, &by_others)];
+    for (who, is_read) in is_read {
+        let read = named.iter().filter(|(field, _)| is_read(*field));
+        for (number, (_, name)) in read.enumerate() {
+            match number {
+                0 => write!(f, "; {who} read {name}")?,
+                _ => write!(f, ", {name}")?,
+            }
+        }
+    }
+    Ok(())
+}
+
 impl fmt::Display for Step<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -381,26 +408,8 @@ impl fmt::Display for Step<'_> {
                 optional_fields(f, key.fields)
             }
             Self::Vrf(vrf) => {
-                let reads = vrf.reads();
-                let named = [
-                    (PacketFields::TCP_FLAGS, "TCP flags"),
-                    (PacketFields::DSCP, "DSCP"),
-                    (PacketFields::HOP_LIMIT, "TTL or hop limit"),
-                ];
-                let read = named.iter().filter(|(field, _)| !(*field & reads).is_empty());
                 write!(f, "{}", vrf.name)?;
-                for (number, (_, name)) in read.enumerate() {
-                    let before = match (number, vrf.features.is_filtered) {
-                        (0, _) if vrf.features.is_clamped => {
-                            "; its policies, filters or ports read"
-                        }
-                        (0, false) => "; its policies read",
-                        (0, true) => "; its policies and filters read",
-                        _ => ",",
-                    };
-                    write!(f, "{before} {name}")?;
-                }
-                Ok(())
+                optional_fields_read(f, vrf)
             }
             Self::Route { destination, route: None, .. } => write!(f, "no route to {destination}"),
             Self::Route { destination, route: Some(route), port, via } => {
