@@ -40,6 +40,12 @@ def check(tmp_path):
     return check
 
 
+@pytest.mark.parametrize("option", ["--config", "-c"])
+def test_a_file_needs_no_option(option):
+    done = run([binary(), "check", option, "gw.toml"], check=False)
+    assert done.returncode == 2 and "give the FILE alone: hitpath check gw.toml\n" in done.stderr, done
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [

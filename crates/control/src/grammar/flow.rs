@@ -12,6 +12,9 @@ enum Command {
     Delete,
     DeleteAll,
     List,
+    /// Reads a file, which the command line does.
+    AddFile,
+    ReplaceByFile,
 }
 
 /// Ours, and ovs-ofctl's behind them.
@@ -29,6 +32,9 @@ const COMMANDS: &[(&str, Command)] = &[
     ("del-flows", Command::Delete),
     ("dump-flows", Command::List),
     ("del-all", Command::DeleteAll),
+    ("add-flows", Command::AddFile),
+    ("replace", Command::ReplaceByFile),
+    ("replace-flows", Command::ReplaceByFile),
 ];
 
 pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
@@ -63,6 +69,10 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
             return Err(words.invalid("which flows? del-all removes all"));
         }
         (Command::Delete | Command::DeleteAll, _) => FlowCommand::Delete,
+        (Command::AddFile, _) => return Err(reads_a_file(words, "add-flows", "")),
+        (Command::ReplaceByFile, _) => {
+            return Err(reads_a_file(words, "replace", "`flow del-all`, and "));
+        }
     };
     if command == FlowCommand::Delete && flow.is_empty() {
         let changes = Vec::new();
@@ -70,6 +80,13 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
     }
     let change = FlowChange { command, flow, line: None };
     Ok(Request::FlowChange(FlowChanges { changes: vec![change], replace: false }))
+}
+
+/// Files are read by the command line, and not in a file of commands.
+fn reads_a_file(words: &Words<'_>, command: &str, before: &str) -> Refusal {
+    words.unsupported(format!("{command} reads a file, and is a command of its own")).with_hint(
+        format!("hitpath flow {command} FILE; here {before}`flow add FLOW` for each of its flows"),
+    )
 }
 
 /// Reads a file of flows: a flow in each line, with what is done in front if it is not added; `#`
@@ -108,7 +125,7 @@ pub(super) fn offers(words: &[&str], last: &str) -> Option<Vec<Offer>> {
         return None;
     }
     let command = COMMANDS.iter().find(|(name, _)| name.starts_with(command))?.1;
-    if matches!(command, Command::DeleteAll) {
+    if matches!(command, Command::DeleteAll | Command::AddFile | Command::ReplaceByFile) {
         return Some(Vec::new());
     }
     let may_be_strict = matches!(command, Command::Modify | Command::Delete);
@@ -120,7 +137,7 @@ pub(super) fn offers(words: &[&str], last: &str) -> Option<Vec<Offer>> {
         Command::Add => Some(pipeline::text::Command::Add),
         Command::Modify => Some(pipeline::text::Command::Modify),
         Command::Delete => Some(pipeline::text::Command::Delete),
-        Command::List | Command::DeleteAll => None,
+        Command::List | Command::DeleteAll | Command::AddFile | Command::ReplaceByFile => None,
     };
     let (start, offered) = pipeline::text::complete(&before, last, of);
     let start = &last[..start];

@@ -85,6 +85,9 @@ const FLOW: &[(&str, &str)] = &[
     ("table", "the table that the flow is in, 0 to 254"),
     ("priority", "the highest of those that match counts"),
     ("vrf", "whose packets the flow is for"),
+    ("add-flows", "add the flows of a file"),
+    ("replace", "have the flows of a file and no others"),
+    ("replace-flows", "= replace"),
 ];
 
 /// In the order of the alphabet.

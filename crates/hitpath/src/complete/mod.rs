@@ -233,7 +233,7 @@ impl<'c> Line<'c> {
             let next = verbs::monitor::next(object, &self.words[1..]);
             return Some(other::completion(next, live));
         }
-        if let ["flow", "add-flows" | "replace"] = words[..] {
+        if let ["flow", "add-flows" | "replace" | "replace-flows"] = words[..] {
             return Some(Completion { files: true, ..Completion::default() });
         }
         let mut completion = Completion::default();
@@ -261,10 +261,6 @@ impl<'c> Line<'c> {
         }
         if words.len() == 1 && verbs::monitor::is_of(object) {
             candidates.push(Candidate::new("monitor", "follow what changes"));
-        }
-        if let ["flow"] = words[..] {
-            candidates.push(Candidate::new("add-flows", "add the flows of a file"));
-            candidates.push(Candidate::new("replace", "have the flows of a file and no others"));
         }
         Some(completion)
     }

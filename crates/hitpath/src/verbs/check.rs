@@ -5,6 +5,7 @@ mod places;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::bail;
 use api::{Reply, Request};
 use clap::Args;
 use control::{Config, Diagnostic, GatewaySettings};
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::cli::Global;
 use crate::client;
+use crate::exit::Usage;
 use crate::gateway::{self, ConfigError};
 use crate::kernel::own;
 use crate::kernel::seen::{self, Seen};
@@ -43,8 +45,11 @@ Examples:
   hitpath check -j /etc/hitpath/*.toml       diagnostics for an editor")]
 pub(crate) struct Check {
     /// The files to check
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "config", value_name = "FILE")]
     files: Vec<PathBuf>,
+
+    #[arg(short, long, hide = true, value_name = "FILE")]
+    config: Option<PathBuf>,
 
     /// Look at this machine's interfaces too
     #[arg(long)]
@@ -53,6 +58,10 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
+        if let Some(file) = &self.config {
+            let file = api::shown(&file.display().to_string());
+            bail!(Usage(format!("give the FILE alone: hitpath check {file}")));
+        }
         let (mut wrong, mut diagnostics, mut notes) = (0, Vec::new(), Vec::new());
         let (mut machine, mut running) = (Vec::new(), Vec::new());
         for file in &self.files {

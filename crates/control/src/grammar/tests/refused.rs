@@ -336,6 +336,16 @@ fn what_is_refused_and_why() {
         ("filter del dev lan ingress src_ip 10/8", "a rule is named by its preference"),
         ("filter del dev lan ingress parent 1:", "'parent' is not supported yet"),
         ("filter show lan", "'lan' is not expected here"),
+        (
+            "flow add-flows flows.txt",
+            "add-flows reads a file, and is a command of its own (hitpath flow add-flows FILE; here \
+            `flow add FLOW` for each of its flows)",
+        ),
+        (
+            "flow replace flows.txt",
+            "here `flow del-all`, and `flow add FLOW` for each of its flows)",
+        ),
+        ("flow zzz", "del-all, add-flows, replace, replace-flows"),
     ];
     for (line, why) in cases {
         let refusal = parse(&split(line)).expect_err(line).to_string();
