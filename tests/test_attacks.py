@@ -220,4 +220,4 @@ def test_limits_hold_under_a_flood(topology, tmp_path):
         assert dropped == {"connection_limit": len(made) - passed}
         assert wires.statistics()["limit"] == len(made) - passed
         demand_alive(talks)
-        wait_until(lambda: said_once(wires, "a limit of connections is reached"), "a line in the log")
+        wait_until(lambda: said_once(wires, "a limit of connections is reached, 100 of conntrack zone 0:"), "a line in the log")

@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+import signal
 
 import pytest
 from harness.wires import HEAD, Wires
@@ -58,7 +59,7 @@ def test_a_block_follows_from_the_address(topology, tmp_path):
         assert sends(wires, "100.64.1.0", 4000) is None and sends(wires, "10.1.0.2", 4000) is None
         wires.gateway.wait_for_drops("nat_exhausted", 2)
         assert len(wires.connections("--src-nat")) == 11 * 6
-        assert pool(wires)["exhausted"] == 2
+        assert (pool(wires)["exhausted"], pool(wires)["no_subscriber"]) == (0, 2)
         # It needs no log, and has none.
         assert "port block" not in wires.gateway.log()
         # After a restart it is the same.
@@ -73,7 +74,9 @@ def test_a_full_block_is_its_sources_own(topology, tmp_path):
         had = {sends(wires, subscriber(1), 4000 + n) for n in range(4)}
         assert had == {("203.0.113.1", port) for port in range(2004, 2008)}
         assert sends(wires, subscriber(1), 5000) is None
-        assert pool(wires)["exhausted"] == 1
+        assert (pool(wires)["exhausted"], pool(wires)["block_full"]) == (0, 1)
+        full = f"the port block of {subscriber(1)} zone 0 is full: its new connections get no port"
+        wait_until(lambda: full in wires.gateway.log(), "a line about the full block")
         # To its neighbours nothing has happened.
         for number in (0, 2, 3):
             had = {sends(wires, subscriber(number), 4000 + n)[1] for n in range(4)}
@@ -111,6 +114,11 @@ def test_blocks_that_are_lent_are_logged_each_once(topology, tmp_path):
         wait_until(lambda: [s for s, _ in logged("released by")] == [subscriber(3)], "one block to be released")
         address, port = sends(wires, subscriber(8), 4000)
         assert {(address, (port - 1024) // 16)} == had[subscriber(3)]
-        wires.gateway.run("conntrack", "-F")
-        wait_until(lambda: len(logged("released by")) == 9, "all blocks to be released")
+        assert "NAT pool 203.0.113.1-203.0.113.2 ports 1024-1087 is exhausted" in wires.gateway.log()
+        # Who stops the gateway ends all connections, and the log says whose blocks were until then.
+        wires.gateway.process.send_signal(signal.SIGTERM)
+        assert wires.gateway.process.wait(10) == 0
         assert sorted(logged("released by")) == sorted(logged("assigned to"))
+        assert len(logged("released by")) == 9
+        wires.gateway.kill()
+        wires.gateway.start_again()

@@ -326,8 +326,14 @@ pub struct NatPoolView {
     pub in_use: u64,
     /// Ports that were lent.
     pub lent: u64,
-    /// Connections that got none.
+    /// Connections that got none, as all of the pool were lent.
     pub exhausted: u64,
+    /// Connections that got none, as all of their source's block were lent.
+    #[serde(default)]
+    pub block_full: u64,
+    /// Connections that got none, as their source is none of the pool's subscribers.
+    #[serde(default)]
+    pub no_subscriber: u64,
 }
 
 /// What has happened to a connection.

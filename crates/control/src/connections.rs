@@ -139,6 +139,8 @@ fn pool(pool: &NatPool) -> NatPoolView {
         in_use: counts.lent.saturating_sub(counts.returned),
         lent: counts.lent,
         exhausted: counts.exhausted,
+        block_full: counts.block_full,
+        no_subscriber: counts.no_subscriber,
     }
 }
 

@@ -331,6 +331,12 @@ impl Control {
         self.judging.fell
     }
 
+    /// The zone of the firewall that a class of connections stands for.
+    pub fn firewall_zone(&self, class: u16) -> Option<&str> {
+        let zones = &self.desired.firewall.as_ref()?.spec().zones;
+        Some(&zones.get(usize::from(class).checked_sub(1)?)?.name)
+    }
+
     /// Goes on judging.
     pub(super) fn judge_on(&mut self, now: Time) {
         match (self.judging.next, self.judging.again) {

@@ -1,7 +1,9 @@
 //! Something that packets run out of, said once when it begins and once when it is over.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use conntrack::RefusedOnes;
 use packet::Time;
 
 /// It is over if nobody has missed it for so long.
@@ -47,9 +49,67 @@ impl Alarm {
     }
 }
 
+/// As many have an alarm of their own at once.
+const NAMED: usize = 16;
+
+/// Alarms by name. Those beyond a few share one, as whoever sends packets chooses how many there are.
+#[derive(Clone, Debug)]
+pub(crate) struct Alarms<K> {
+    named: BTreeMap<K, (u64, Alarm)>,
+    others: (u64, Alarm),
+}
+
+impl<K> Default for Alarms<K> {
+    fn default() -> Self {
+        Self { named: BTreeMap::new(), others: Default::default() }
+    }
+}
+
+impl<K: Copy + Ord> Alarms<K> {
+    /// Looks at what has happened since the last time. News without a name are of others.
+    pub(crate) fn look(&mut self, refused: RefusedOnes<K>, now: Time) -> Vec<(Option<K>, News)> {
+        self.others.0 += refused.others;
+        for (name, count) in refused.named {
+            let has_room = self.named.len() < NAMED;
+            match self.named.get_mut(&name) {
+                Some((known, _)) => *known += count,
+                None if has_room => _ = self.named.insert(name, (count, Alarm::default())),
+                None => self.others.0 += count,
+            }
+        }
+        let mut all = Vec::new();
+        self.named.retain(|name, (count, alarm)| {
+            let news = alarm.look(*count, now);
+            all.extend(news.map(|news| (Some(*name), news)));
+            !matches!(news, Some(News::Ends(_)))
+        });
+        let (count, alarm) = &mut self.others;
+        all.extend(alarm.look(*count, now).map(|news| (None, news)));
+        all
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_few_are_named_at_once() {
+        let (mut alarms, at) = (Alarms::default(), |seconds: u64| Time(seconds * 1_000_000_000));
+        let refused = |named: &[u8]| RefusedOnes {
+            named: named.iter().map(|name| (*name, 2)).collect(),
+            others: 0,
+        };
+        assert_eq!(alarms.look(refused(&[7]), at(1)), [(Some(7), News::Begins)]);
+        assert_eq!(alarms.look(refused(&[7]), at(2)), []);
+        assert_eq!(alarms.look(refused(&[]), at(62)), [(Some(7), News::Ends(4))]);
+        let many = Vec::from_iter(0..20);
+        let mut news: Vec<_> = (0..16).map(|name| (Some(name), News::Begins)).collect();
+        news.push((None, News::Begins));
+        assert_eq!(alarms.look(refused(&many), at(100)), news);
+        assert_eq!(alarms.look(refused(&[]), at(160)).last(), Some(&(None, News::Ends(8))));
+        assert_eq!(alarms.look(refused(&[19]), at(161)), [(Some(19), News::Begins)]);
+    }
 
     #[test]
     fn it_is_said_once_and_so_is_its_end() {

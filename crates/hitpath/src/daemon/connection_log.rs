@@ -1,33 +1,37 @@
 //! What the log says of connections: that there is no room for them, or that a limit refuses them.
 
+use conntrack::{LimitKind, ReachedLimit};
 use packet::Time;
 use tables::Tables;
 
-use crate::daemon::alarm::{Alarm, News};
+use crate::daemon::alarm::{Alarm, Alarms, News};
 
 /// What was said of connections.
 #[derive(Default)]
 pub(crate) struct ConnectionLog {
     room: Alarm,
-    limits: Alarm,
+    limits: Alarms<ReachedLimit>,
     helpers: Alarm,
 }
 
 impl ConnectionLog {
-    /// What is new: lines, and whether each is a warning.
-    pub(crate) fn lines(&mut self, tables: &Tables, now: Time) -> Vec<(String, bool)> {
+    /// What is new: lines, and whether each is a warning. `zone` names the zone of the
+    /// firewall that a class of connections stands for.
+    pub(crate) fn lines(
+        &mut self,
+        tables: &Tables,
+        zone: &dyn Fn(u16) -> Option<String>,
+        now: Time,
+    ) -> Vec<(String, bool)> {
         let Some(connections) = tables.connections() else { return Vec::new() };
         let (counts, helped) = (connections.counts(), connections.helper_counts());
         let without_room = counts.early_drop + counts.full + counts.bucket_full;
         let in_use = format!("{} of {}", counts.connections, connections.settings().connections);
-        [
-            self.room.look(without_room, now).map(|news| room(news, &in_use)),
-            self.limits.look(counts.limit, now).map(limits),
-            self.helpers.look(helped.refused, now).map(helpers),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
+        let room = self.room.look(without_room, now).map(|news| room(news, &in_use));
+        let limits = self.limits.look(connections.take_reached_limits(), now);
+        let limits = limits.into_iter().map(|(which, news)| limit(which, zone, news));
+        let helpers = self.helpers.look(helped.refused, now).map(helpers);
+        room.into_iter().chain(limits).chain(helpers).collect()
     }
 }
 
@@ -51,16 +55,49 @@ fn room(news: News, in_use: &str) -> (String, bool) {
     }
 }
 
-fn limits(news: News) -> (String, bool) {
+fn limit(
+    which: Option<ReachedLimit>,
+    zone: &dyn Fn(u16) -> Option<String>,
+    news: News,
+) -> (String, bool) {
+    let what = which.map_or_else(|| "of more sources".to_owned(), |which| named(&which, zone));
     match news {
         News::Begins => {
-            let text = "a limit of connections is reached: new ones that it counts are dropped \
-                        (connection_limit); those that there are go on";
-            (text.to_owned(), true)
+            let text = format!(
+                "a limit of connections is reached, {what}: new ones that it counts are dropped \
+                 (connection_limit); those that there are go on"
+            );
+            (text, true)
         }
         News::Ends(count) => {
-            (format!("no limit of connections is reached any more; {count} were dropped"), false)
+            let text = format!(
+                "a limit of connections is not reached any more, {what}; {count} were dropped"
+            );
+            (text, false)
         }
+    }
+}
+
+/// Which limit, and whose: `500 of source address 10.1.0.5 in conntrack zone 0`
+fn named(limit: &ReachedLimit, zone: &dyn Fn(u16) -> Option<String>) -> String {
+    let ReachedLimit { kind, of, source, connections } = *limit;
+    let place = match kind {
+        // A zone that is gone meanwhile has its number alone.
+        LimitKind::Class | LimitKind::ClassSource => {
+            format!("firewall zone {}", zone(of).unwrap_or_else(|| of.to_string()))
+        }
+        LimitKind::Zone | LimitKind::Source | LimitKind::Prefix => format!("conntrack zone {of}"),
+    };
+    let what = match kind {
+        LimitKind::Source | LimitKind::ClassSource => "source address",
+        _ => "source prefix",
+    };
+    match source {
+        None => format!("{connections} of {place}"),
+        Some(source) if source.is_host() => {
+            format!("{connections} of {what} {} in {place}", source.address())
+        }
+        Some(source) => format!("{connections} of {what} {source} in {place}"),
     }
 }
 
@@ -82,7 +119,7 @@ fn helpers(news: News) -> (String, bool) {
 mod tests {
     use std::sync::Arc;
 
-    use conntrack::{Connections, New, Packet, Settings, Tuple};
+    use conntrack::{ClassLimits, Connections, New, Packet, Settings, SourceLimits, Tuple};
     use wire::{Addresses, Protocol};
 
     use super::*;
@@ -94,7 +131,7 @@ mod tests {
         let connections = Arc::new(Connections::new(&settings, [1, 2], at(1)).unwrap());
         let mut tables = Tables::new(1, 7);
         let mut log = ConnectionLog::default();
-        assert_eq!(log.lines(&tables, at(1)), [], "without connections");
+        assert_eq!(log.lines(&tables, &|_| None, at(1)), [], "without connections");
         tables.set_connections(connections.clone());
         let open = |port: u16| {
             let addresses =
@@ -103,14 +140,75 @@ mod tests {
             _ = connections.commit(&new, &Packet::Datagram, 60, at(2), &mut |_| ());
         };
         (0..4).for_each(open);
-        assert_eq!(log.lines(&tables, at(2)), [], "as many as there may be");
+        assert_eq!(log.lines(&tables, &|_| None, at(2)), [], "as many as there may be");
         (4..40).for_each(open);
-        let [(line, is_warning)] = &log.lines(&tables, at(3))[..] else { panic!("one line") };
+        let [(line, is_warning)] = &log.lines(&tables, &|_| None, at(3))[..] else {
+            panic!("one line")
+        };
         assert!(is_warning, "{line}");
         assert!(line.starts_with("no room for more connections (4 of 4 are in use): "), "{line}");
         (40..50).for_each(open);
-        assert_eq!(log.lines(&tables, at(4)), [], "it is known");
-        let [(line, false)] = &log.lines(&tables, at(70))[..] else { panic!("one line") };
+        assert_eq!(log.lines(&tables, &|_| None, at(4)), [], "it is known");
+        let [(line, false)] = &log.lines(&tables, &|_| None, at(70))[..] else {
+            panic!("one line")
+        };
         assert!(line.ends_with("; 46 times one made room, or none could"), "{line}");
+    }
+
+    /// Who reads the line knows which limit it is and whose connections it refuses.
+    #[test]
+    fn a_limit_is_named_and_so_is_whose_it_is() {
+        let at = |seconds: u64| Time(seconds * 1_000_000_000);
+        let connections = Connections::new(&Settings::default(), [1, 2], at(1)).unwrap();
+        let connections = Arc::new(connections);
+        let source = SourceLimits { source: 3, prefix: 5, ipv4_length: 24, ipv6_length: 64 };
+        connections.limit_sources(source);
+        connections.limit_zone(7, 2);
+        connections.limit_classes([(1, ClassLimits { connections: 2, source: 1 })]);
+        let mut tables = Tables::new(1, 7);
+        tables.set_connections(connections.clone());
+        let open = |zone: u16, class: u16, last: u8, port: u16| {
+            let addresses = Addresses::V4 {
+                source: [10, 0, 0, last].into(),
+                destination: [10, 0, 1, 2].into(),
+            };
+            let tuple = Tuple::new(addresses, Protocol::UDP, port, 53);
+            let new = New { class, ..New::plain(zone, tuple) };
+            _ = connections.commit(&new, &Packet::Datagram, 60, at(2), &mut |_| ());
+        };
+        let mut log = ConnectionLog::default();
+        let named = |class: u16| (class == 1).then(|| "guest".to_owned());
+        let mut said = |open: &dyn Fn()| {
+            open();
+            let lines = log.lines(&tables, &named, at(3)).into_iter();
+            let lines = lines.map(|(line, is_warning)| {
+                assert!(is_warning, "{line}");
+                let (limit, rest) = line.split_once(": new ones that it counts").unwrap();
+                assert!(rest.starts_with(" are dropped (connection_limit)"), "{line}");
+                limit.strip_prefix("a limit of connections is reached, ").unwrap().to_owned()
+            });
+            lines.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            said(&|| (0..9).for_each(|port| open(0, 0, 1, port))),
+            ["3 of source address 10.0.0.1 in conntrack zone 0"]
+        );
+        assert_eq!(
+            said(&|| (2..9).for_each(|last| open(0, 0, last, 1))),
+            ["5 of source prefix 10.0.0.0/24 in conntrack zone 0"]
+        );
+        assert_eq!(
+            said(&|| (1..4).for_each(|last| open(7, 0, last, 1))),
+            ["2 of conntrack zone 7"]
+        );
+        let of_class = |last| (0..9).for_each(|port| open(9, 1, last, port));
+        assert_eq!(said(&|| of_class(1)), ["1 of source address 10.0.0.1 in firewall zone guest"]);
+        open(9, 1, 2, 1);
+        assert_eq!(said(&|| open(9, 1, 3, 1)), ["2 of firewall zone guest"]);
+        let lines = log.lines(&tables, &named, at(70));
+        assert_eq!(lines.len(), 5, "{lines:?}");
+        let over = "a limit of connections is not reached any more, 2 of conntrack zone 7; 1 were \
+                    dropped";
+        assert!(lines.contains(&(over.to_owned(), false)), "{lines:?}");
     }
 }

@@ -245,6 +245,10 @@ impl ControlThread {
     /// Ends the workers and closes their ports. What was changed is written, and replied to.
     pub(crate) fn stop(&mut self) {
         self.pool.stop();
+        let (tables, now) = (self.reader.load(), self.clock.now());
+        for (line, is_warning) in self.nat_log.last_lines(tables, now) {
+            self.say("nat", &line, is_warning);
+        }
         self.taps.end_all("the gateway has stopped");
         self.traces.end_all("the gateway has stopped");
         if let Some((writer, _)) = self.sequences.take() {
@@ -663,19 +667,26 @@ impl ControlThread {
 
     /// What connections and NAT run out of, and whose blocks of ports are.
     fn log_connections(&mut self, now: Time) {
-        let tables = self.reader.load();
-        let nat = self.nat_log.lines(tables, now).into_iter().map(|line| ("nat", line));
-        let all = self.connection_log.lines(tables, now).into_iter();
-        let all: Vec<_> = nat.chain(all.map(|line| ("connections", line))).collect();
-        for (event, (line, is_warning)) in all {
-            // Blocks of ports are what the pool is for; the daemon's log has them.
-            if is_warning || !line.starts_with("port block") {
-                self.audit().by_traffic(event, &line, is_warning);
-            }
-            match is_warning {
-                true => tracing::warn!("{line}"),
-                false => tracing::info!("{line}"),
-            }
+        let (tables, control) = (self.reader.load(), &self.handler.control);
+        let zone = |class: u16| control.firewall_zone(class).map(str::to_owned);
+        let connections = self.connection_log.lines(tables, &zone, now);
+        for (line, is_warning) in self.nat_log.lines(tables, now) {
+            self.say("nat", &line, is_warning);
+        }
+        for (line, is_warning) in connections {
+            self.say("connections", &line, is_warning);
+        }
+    }
+
+    /// A line for the log, and for the audit log but for blocks of ports: they are what a pool is for,
+    /// and the daemon's log has them.
+    fn say(&self, event: &'static str, line: &str, is_warning: bool) {
+        if is_warning || !line.starts_with("port block") {
+            self.audit().by_traffic(event, line, is_warning);
+        }
+        match is_warning {
+            true => tracing::warn!("{line}"),
+            false => tracing::info!("{line}"),
         }
     }
 

@@ -724,7 +724,17 @@ pub(super) static POOLS: Group<NatPoolView> = Group {
         counter(
             "nat_exhausted",
             |it| Some(it.exhausted),
-            "Connections that got no port of the pool.",
+            "Connections that got no port, as all of the pool were lent.",
+        ),
+        counter(
+            "nat_block_full",
+            |it| Some(it.block_full),
+            "Connections that got no port, as all of their source's block were lent.",
+        ),
+        counter(
+            "nat_no_subscriber",
+            |it| Some(it.no_subscriber),
+            "Connections that got no port, as their source is none of the pool's subscribers.",
         ),
     ],
 };

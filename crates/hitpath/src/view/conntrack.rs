@@ -251,9 +251,12 @@ pub(crate) fn pools(views: &[NatPoolView]) -> String {
             view.in_use.to_string(),
             view.lent.to_string(),
             view.exhausted.to_string(),
+            view.block_full.to_string(),
+            view.no_subscriber.to_string(),
         ]
     };
-    let heading = ["ADDRESSES", "PORTS", "IN USE", "LENT", "EXHAUSTED"];
+    let heading =
+        ["ADDRESSES", "PORTS", "IN USE", "LENT", "EXHAUSTED", "BLOCK FULL", "NO SUBSCRIBER"];
     super::table(&heading, &views.iter().map(row).collect::<Vec<_>>())
 }
 
