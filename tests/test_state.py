@@ -385,6 +385,11 @@ def test_a_full_disk_refuses_changes_and_nothing_else(make, root, tmp_path):
             assert f"10.100.{number}.0/24" not in gateway.run("route", "show").stdout
             assert f"10.100.{number - 1}.0/24" in gateway.run("route", "show").stdout
             gateway.run("explain", "udp 10.1.0.5:1 > 10.9.0.5:2 in lan", check=False)
+            # Each line of a batch that goes on is counted as refused.
+            lines = "".join(f"route add 10.101.{n}.0/24 via 192.0.2.9\n" for n in range(3))
+            done = gateway.run("batch", "--force", "-", stdin=lines, check=False)
+            assert done.returncode == 1 and "0 commands carried out, 3 refused" in done.stdout, done
+            assert "standard input:1-3: changes cannot be kept" in done.stderr, done
             filler.unlink()
             end = time.monotonic() + 20
             while gateway.run("vrf", "add", "room", check=False).returncode != 0:

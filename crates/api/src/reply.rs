@@ -164,6 +164,8 @@ pub enum RefusalCode {
     Full,
     /// The system refused (HTTP 500).
     System,
+    /// The system has refused to keep a change that is in force: it ends with the gateway (HTTP 500).
+    NotKept,
 }
 
 /// What a reload changed, or would change.
@@ -246,7 +248,7 @@ impl RefusalCode {
             Self::Invalid => 400,
             Self::NotFound => 404,
             Self::Exists | Self::InUse => 409,
-            Self::System => 500,
+            Self::System | Self::NotKept => 500,
             Self::Unsupported => 501,
             Self::Full => 507,
         }

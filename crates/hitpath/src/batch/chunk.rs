@@ -89,17 +89,13 @@ impl Chunk {
         Ok(Ok(()))
     }
 
-    /// Sends it, and is empty afterwards. Returns the lines of the commands, and what came of them.
-    pub(super) fn send(
-        &mut self,
-        socket: &Path,
-        sync: bool,
-    ) -> anyhow::Result<(Vec<usize>, BatchReport)> {
+    /// Sends it, and is empty afterwards. Returns what came of the commands.
+    pub(super) fn send(&mut self, socket: &Path, sync: bool) -> anyhow::Result<BatchReport> {
         let lines = std::mem::take(&mut self.lines);
         let pieces = std::mem::take(&mut self.pieces);
         self.bytes = 0;
         if lines.is_empty() {
-            return Ok((lines, BatchReport::default()));
+            return Ok(BatchReport::default());
         }
         let begin = format!(
             r#"{{"do":"batch","with":{{"on_refusal":{},"requests":["#,
@@ -110,7 +106,7 @@ impl Chunk {
         parts.push(b"]}}");
         let path = if self.on_refusal == OnRefusal::Undo { BATCH_PATH } else { PATH };
         match client::ask_in_parts(socket, &client::path(path, sync), &parts)? {
-            Reply::Batch(report) => Ok((lines, report)),
+            Reply::Batch(report) => Ok(report),
             other => Err(client::unexpected(&other)),
         }
     }

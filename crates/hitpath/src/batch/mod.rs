@@ -17,7 +17,7 @@ use zeroize::Zeroize;
 use self::chunk::{Chunk, DoesNotFit};
 use self::lines::Lines;
 pub(crate) use self::lines::split;
-use self::outcome::Outcome;
+use self::outcome::{Became, Outcome};
 use crate::client;
 use crate::exit::Unreachable;
 use crate::ip_options::Look;
@@ -176,10 +176,30 @@ impl Load<'_> {
         if self.on_refusal == OnRefusal::Undo {
             outcome.bar.set_message("carrying out");
         }
-        let (lines, report) = chunk.send(self.socket, self.sync).map_err(|error| {
-            let known = error.is::<Refusal>() || error.is::<Unreachable>();
-            error.context(outcome.ended(first.unwrap_or_default(), known))
-        })?;
+        let lines = chunk.lines().to_vec();
+        let report = match chunk.send(self.socket, self.sync) {
+            Ok(report) => report,
+            Err(error) => match error.downcast::<Refusal>() {
+                // All of them together, as on a full disk.
+                Ok(refusal) if self.on_refusal == OnRefusal::Continue => {
+                    outcome.refuse_all(&lines, &refusal);
+                    return Ok(Next::Go);
+                }
+                Ok(refusal) => {
+                    let became = match refusal.code {
+                        RefusalCode::NotKept => Became::InForce,
+                        _ => Became::Nothing,
+                    };
+                    let ended = outcome.ended(first.unwrap_or_default(), became);
+                    return Err(anyhow::Error::from(refusal).context(ended));
+                }
+                Err(error) => {
+                    let is_known = error.is::<Unreachable>();
+                    let became = if is_known { Became::Nothing } else { Became::Unknown };
+                    return Err(error.context(outcome.ended(first.unwrap_or_default(), became)));
+                }
+            },
+        };
         let refused = report.refusals > 0;
         outcome.carried_out(&lines, report);
         Ok(if refused && self.on_refusal != OnRefusal::Continue { Next::Stop } else { Next::Go })

@@ -26,6 +26,17 @@ pub(super) struct Outcome {
     bounds: BTreeMap<(String, u32, Direction), SpdBound>,
 }
 
+/// What became of commands, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Became {
+    /// None was carried out.
+    Nothing,
+    /// They are in force, and end with the gateway.
+    InForce,
+    /// Nobody knows.
+    Unknown,
+}
+
 impl Outcome {
     pub(super) fn new(file: String, json: bool, bar: ProgressBar) -> Self {
         Self {
@@ -45,22 +56,37 @@ impl Outcome {
         self.refused == 0
     }
 
-    /// What an error says that ends everything at this line. `known` if the commands from there
-    /// on were certainly not carried out.
-    pub(super) fn ended(&self, line: usize, known: bool) -> String {
-        let these = if known {
-            "from here on none was"
-        } else {
-            "it is not known whether those from here on were"
+    /// What an error says that ends everything at this line: what became of the commands from there
+    /// on.
+    pub(super) fn ended(&self, line: usize, these: Became) -> String {
+        let these = match these {
+            Became::Nothing => "from here on none was",
+            Became::InForce => "and those from here on until one that is refused",
+            Became::Unknown => "it is not known whether those from here on were",
         };
         format!("{}:{line}: {} commands were carried out, {these}", self.file, self.done)
+    }
+
+    /// Takes note of commands that were refused together, or whose changes could not be kept.
+    pub(super) fn refuse_all(&mut self, lines: &[usize], refusal: &Refusal) {
+        self.refused += lines.len() as u64;
+        let (Some(first), Some(last)) = (lines.first(), lines.last()) else { return };
+        if !self.json {
+            let these = if first == last { format!("{first}") } else { format!("{first}-{last}") };
+            self.say(&these, &refusal.to_string());
+            return;
+        }
+        let listed = lines.iter().take(MAX_LISTED.saturating_sub(self.errors.len()));
+        let (message, hint) = (&refusal.message, &refusal.hint);
+        self.errors
+            .extend(listed.map(|line| json!({ "line": line, "message": message, "hint": hint })));
     }
 
     /// Takes note of a command that was refused or cannot be understood.
     pub(super) fn refuse(&mut self, line: usize, refusal: &Refusal) {
         self.refused += 1;
         if !self.json {
-            self.say(line, &refusal.to_string());
+            self.say(&line.to_string(), &refusal.to_string());
         } else if self.errors.len() < MAX_LISTED {
             self.errors
                 .push(json!({ "line": line, "message": refusal.message, "hint": refusal.hint }));
@@ -77,7 +103,8 @@ impl Outcome {
         self.refused += report.refusals - report.refused.len() as u64;
         if let (Some(warned), None) = (report.warned, &self.warning) {
             if !self.json {
-                self.say(line(warned.at), &format!("warning: {}", warned.warning));
+                let line = line(warned.at).to_string();
+                self.say(&line, &format!("warning: {}", warned.warning));
             }
             self.warning = Some((line(warned.at), warned.warning));
         }
@@ -133,7 +160,28 @@ impl Outcome {
         output::line(&format!("{} command{plural} carried out{refused}", self.done))
     }
 
-    fn say(&self, line: usize, what: &str) {
-        self.bar.suspend(|| output::say(&format!("{}:{line}: {what}", self.file)));
+    fn say(&self, lines: &str, what: &str) {
+        self.bar.suspend(|| output::say(&format!("{}:{lines}: {what}", self.file)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::RefusalCode;
+
+    use super::*;
+
+    /// As a full disk refuses them.
+    #[test]
+    fn commands_that_are_refused_together_are_counted_each() {
+        let mut outcome = Outcome::new("file".to_owned(), true, ProgressBar::hidden());
+        let refusal = Refusal::new(RefusalCode::System, "changes cannot be kept");
+        outcome.refuse_all(&[3, 4, 9], &refusal);
+        outcome.refuse_all(&[], &refusal);
+        assert!(!outcome.is_good());
+        let told = outcome.json();
+        assert_eq!((&told["refused"], &told["done"]), (&json!(3), &json!(0)));
+        let lines = told["errors"].as_array().unwrap().iter().map(|error| &error["line"]);
+        assert_eq!(lines.collect::<Vec<_>>(), [&json!(3), &json!(4), &json!(9)]);
     }
 }

@@ -314,7 +314,7 @@ pub(super) fn replies(reply: Result<Reply, Refusal>, mut waiting: Waiting) -> Do
             Ok(()) => reply,
             Err(why) => {
                 let message = format!("the change is in force, and was not kept: {why}");
-                Err(Refusal::new(RefusalCode::System, message).with_hint(
+                Err(Refusal::new(RefusalCode::NotKept, message).with_hint(
                     "it ends with the gateway, unless there is room on the disk before; further \
                     changes are refused until then",
                 ))
