@@ -179,9 +179,12 @@ def test_a_file_that_is_not_there_and_a_gateway_that_is_not_there_are_named(gate
     assert done.returncode == 3 and "nobody" in done.stderr
 
 
-def test_iproute2s_option_is_told_the_verb(gateway, tmp_path):
-    done = gateway.run("-batch", written(tmp_path, policies(3)), check=False)
-    assert done.returncode == 2 and "hitpath batch FILE" in done.stderr
+def test_iproute2s_option_is_the_verb(gateway, tmp_path):
+    path = written(tmp_path, ["vrf del red", *policies(3)])
+    done = gateway.run("-force", "-batch", path, check=False)
+    assert done.returncode == 1 and done.stdout == "3 commands carried out, 1 refused\n", done
+    done = gateway.run("-batch", check=False)
+    assert done.returncode == 2 and "<FILE>" in done.stderr, done
     # Other verbs have such an option, and other faults.
     done = gateway.run("top", "--batch", "--nosuch", check=False)
     assert done.returncode == 2 and "--nosuch" in done.stderr and "batch FILE" not in done.stderr

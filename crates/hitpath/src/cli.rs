@@ -199,14 +199,6 @@ impl Cli {
                     return cli;
                 }
             }
-            if error.use_stderr() && has_batch_option(&words) {
-                let error = Self::command().error(
-                    ErrorKind::UnknownArgument,
-                    "there is no option -batch; say `hitpath batch FILE`, and `hitpath batch \
-                    --force FILE` for `-force`",
-                );
-                usage::end(error, usage::asks_for_json(&words));
-            }
             usage::end(error, usage::asks_for_json(&words))
         })
     }
@@ -235,15 +227,6 @@ impl Cli {
 /// Whether the user wants no colours (<https://no-color.org>).
 pub(crate) fn refuses_colour() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
-}
-
-/// iproute2's option of the verb `batch`, with its abbreviations.
-fn has_batch_option(words: &[OsString]) -> bool {
-    let is_it = |word: &&OsString| {
-        ["-b", "-ba", "-bat", "-batc", "-batch", "--batch"].iter().any(|option| *word == option)
-    };
-    let is_option = |word: &&OsString| word.as_encoded_bytes().starts_with(b"-");
-    words.iter().skip(1).take_while(is_option).any(|word| is_it(&word))
 }
 
 #[cfg(test)]

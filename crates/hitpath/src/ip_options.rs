@@ -152,6 +152,9 @@ fn refused(word: &str) -> Option<&'static str> {
         () if is("-all", 2) => "there are no network namespaces here: leave it out",
         () if is("-loops", 2) => "what is flushed goes in one step: leave it and its number out",
         () if is("-rcvbuf", 3) => "no netlink socket is read: leave it and its size out",
+        () if is("-echo", 2) => {
+            "what was done is what was asked: leave it out; hitpath monitor prints what changes"
+        }
         () if is("-force", 3) => "it is an option of batch: hitpath batch --force FILE",
         () if matches!(word, "-0" | "-B" | "-M") => "the families are -4 and -6",
         () => return None,
@@ -183,6 +186,10 @@ fn takes_value(word: &OsString) -> bool {
 /// If the verb is an object of iproute2's that is not here: why.
 pub(crate) fn words(all: impl Iterator<Item = OsString>) -> Result<Vec<OsString>, String> {
     let mut all: Vec<_> = all.collect();
+    // iproute2's -batch FILE is an option that stands for a verb.
+    if let Some(at) = batch_at(&all) {
+        all[at] = "batch".into();
+    }
     let Some(verb) = verb_at(&all) else { return Ok(all) };
     // Behind it stands a line as it is written.
     if all[verb] == "complete" {
@@ -253,10 +260,22 @@ pub(crate) fn words(all: impl Iterator<Item = OsString>) -> Result<Vec<OsString>
 
 /// Where the verb is: the first word that is neither an option nor the value of one.
 fn verb_at(all: &[OsString]) -> Option<usize> {
+    first_behind_options(all, |_| false)
+}
+
+/// Where `-batch` is, or an abbreviation of it, in front of where a verb would be.
+fn batch_at(all: &[OsString]) -> Option<usize> {
+    let is_batch = |word: &str| word == "--batch" || word.len() >= 2 && "-batch".starts_with(word);
+    let at = first_behind_options(all, is_batch)?;
+    all[at].to_str().is_some_and(is_batch).then_some(at)
+}
+
+/// The first word that is neither an option nor the value of one, or is an option that `ends` them.
+fn first_behind_options(all: &[OsString], ends: impl Fn(&str) -> bool) -> Option<usize> {
     let mut at = 1;
     while let Some(word) = all.get(at) {
         match word.to_str() {
-            Some(option) if option.starts_with('-') && option.len() > 1 => {
+            Some(option) if option.starts_with('-') && option.len() > 1 && !ends(option) => {
                 at += if takes_value(word) { 2 } else { 1 };
             }
             _ => return Some(at),
@@ -376,6 +395,22 @@ mod tests {
     }
 
     #[test]
+    fn batch_may_be_said_as_iproute2_says_it() {
+        for (line, is) in [
+            ("hitpath -batch x", "hitpath batch x"),
+            ("hitpath -b -", "hitpath batch -"),
+            ("hitpath -j --batch x", "hitpath -j batch x"),
+            ("hitpath -force -ba x", "hitpath batch --force x"),
+            ("hitpath -b x -force", "hitpath batch x --force"),
+            ("hitpath --socket -b -batch x", "hitpath --socket -b batch x"),
+            ("hitpath -br link", "hitpath link --brief"),
+        ] {
+            assert_eq!(read(line).join(" "), is, "{line}");
+        }
+        assert!(Cli::try_parse_from(read("hitpath -force -b x")).is_ok());
+    }
+
+    #[test]
     fn a_value_below_nothing_is_no_option() {
         let line = "hitpath -s qdisc add dev wan root tbf rate -1mbit burst -5";
         let words = read(line);
@@ -423,6 +458,8 @@ mod tests {
             ("hitpath -a link", "no network namespaces"),
             ("hitpath -l 5 addr flush dev lan", "in one step"),
             ("hitpath -rc 4096 monitor", "leave it and its size out"),
+            ("hitpath -echo route add default via 10.1.0.2", "hitpath monitor prints"),
+            ("hitpath -e link", "-e is not supported"),
             ("hitpath -0 link", "-4 and -6"),
             ("hitpath -force link", "hitpath batch --force FILE"),
         ] {

@@ -98,6 +98,17 @@ pub(crate) struct Conntrack {
     /// What is shown beside: extended, id, timestamp, ktimestamp, labels; json
     #[arg(short, long, value_name = "TYPES", value_delimiter = ',')]
     output: Vec<String>,
+
+    #[arg(short = 'I', long, hide = true, group = "command")]
+    create: bool,
+    #[arg(short, long, hide = true)]
+    zero: bool,
+    #[arg(short, long, hide = true, value_name = "LABEL")]
+    label: Option<String>,
+    #[arg(long, hide = true, value_name = "LABEL")]
+    label_add: Option<String>,
+    #[arg(long, hide = true, value_name = "LABEL", num_args = 0..=1)]
+    label_del: Option<Option<String>>,
 }
 
 /// Which connections.
@@ -213,6 +224,9 @@ const MAX_LINE: u64 = 1 << 20;
 
 impl Conntrack {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
+        if let Some(why) = self.unsupported() {
+            bail!(Usage(why.to_owned()));
+        }
         match self.table.as_deref() {
             None | Some("conntrack" | "expect" | "timeout") => {}
             Some(other @ ("dying" | "unconfirmed")) => {
@@ -295,6 +309,27 @@ impl Conntrack {
         };
         output::say(&format!("{count} flow entries have been {done}."));
         Ok(if count == 0 && !self.list { Exit::Refused } else { Exit::Done })
+    }
+
+    /// Why an option of conntrack's is not here, and what is, if one is given.
+    fn unsupported(&self) -> Option<&'static str> {
+        Some(match () {
+            () if self.create => {
+                "-I is not supported: packets make connections; -U changes those that there are"
+            }
+            () if self.zero => {
+                "-z is not supported: counters only grow; leave it out, and compare two lists"
+            }
+            () if self.label.is_some() => {
+                "-l is not supported: labels have no names; -o labels shows them, and -m MARK looks \
+                 for a mark"
+            }
+            () if self.label_add.is_some() || self.label_del.is_some() => {
+                "labels cannot be changed by command: flows write them, as in \
+                 ct(commit,exec(set_field:1->ct_label)); -m MARK changes a mark"
+            }
+            () => return None,
+        })
     }
 
     fn say_counts(
