@@ -64,6 +64,13 @@ def test_install_run_upgrade_remove_purge(packages):
         dpkg -r hitpath >/dev/null 2>&1
         [ ! -e /usr/bin/hitpath ]
         ls /etc/hitpath /var/lib/hitpath
+        echo 0x00 >/etc/hitpath/gateway.keys
+        dpkg -P hitpath >/run/purge 2>&1
+        grep '^hitpath:' /run/purge
+        rm /etc/hitpath/gateway.keys
+
+        # Without files of the user's, nothing stays.
+        dpkg -i /run/shared/1.deb >/dev/null 2>&1
         dpkg -P hitpath >/dev/null 2>&1
         [ ! -e /etc/hitpath ] && [ ! -e /var/lib/hitpath ] && [ ! -e /etc/default/hitpath ]
         [ ! -e /lib/systemd/system/hitpath.service ]
@@ -75,12 +82,29 @@ def test_install_run_upgrade_remove_purge(packages):
     assert "nowhere  memory" in said, said
     assert "version 99.0-1\n# mine\n" in said, said
     assert "gateway.toml" in said and re.search(r"^log$", said, re.M), said
+    assert "hitpath: /etc/hitpath stays, as it has files of yours" in said, said
+    assert "hitpath:   /etc/hitpath/gateway.keys\n" in said, said
     assert said.endswith("purged\n"), said
+
+
+def test_links_of_the_documentation_lead_somewhere(packages, tmp_path):
+    run(["dpkg-deb", "-x", packages / "1.deb", tmp_path])
+    folder = tmp_path / "usr/share/doc/hitpath"
+    pages = sorted(folder.glob("*.md"))
+    assert len(pages) > 20 and folder / "README.md" in pages, pages
+    links = [(page, to) for page in pages for to in re.findall(r"\]\(([^)#\s]+)", page.read_text()) if "://" not in to]
+    assert len(links) > 100 and all((page.parent / to).exists() for page, to in links), [
+        (page.name, to) for page, to in links if not (page.parent / to).exists()
+    ]
+    # The program that measures is not there, and has no page.
+    assert not list(tmp_path.glob("usr/**/*hitpath-bench*"))
 
 
 def test_each_verb_has_a_man_page(packages):
     verbs = re.findall(r"^  ([a-z-]+) ", run([PROGRAM, "--help"]).stdout.partition("Commands:")[2].partition("Options:")[0], re.M)
     assert len(verbs) > 25
+    # It starts a program that the package does not have.
+    verbs.remove("bench")
     said = run_in_clean_root(
         f"""
         # Containers often leave man pages out.
@@ -92,10 +116,11 @@ def test_each_verb_has_a_man_page(packages):
             grep -q "hitpath-$verb - " /run/page || echo "no page: $verb"
         done
         MANWIDTH=100 man --nj --nh hitpath | head -n 4
+        MANWIDTH=100 man --nj --nh hitpath | grep 'hitpath-bench(1)' || true
         """,
         packages,
     )
-    assert "hitpath - " in said, said
+    assert "hitpath - " in said and "bench" not in said, said
     assert "no page" not in said and "no text" not in said and "warning" not in said, said
 
 
