@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use flow::{Guarantee, Held, NeighbourQueue, RateLimiter, Sender};
 use packet::{Batch, DropReason, Packet, Pool, Port, PortError, Time};
-use tables::{Cell, CellId, Event, NextHop, NextHopId, NextHopState, Qdiscs, Tables};
+use tables::{Cell, CellId, Event, NextHop, NextHopId, NextHopState, Qdiscs, Tables, WorkerCells};
 use wire::ethernet::EtherType;
 use wire::{Addresses, FlowKey, Mac, Origin, PortId, SaSlot, VrfId};
 
@@ -27,11 +27,13 @@ pub(crate) struct Objects<'t> {
     tables: &'t Tables,
     /// Whose counters are added to.
     pub worker: usize,
+    /// The worker's, if the tables know it.
+    cells: Option<&'t WorkerCells>,
 }
 
 impl<'t> Objects<'t> {
     pub(crate) fn new(tables: &'t Tables, worker: usize) -> Self {
-        Self { tables, worker }
+        Self { tables, worker, cells: tables.cells_of(worker) }
     }
 
     #[inline]
@@ -185,7 +187,7 @@ impl<'t> Objects<'t> {
     /// Where the worker counts.
     #[inline(always)]
     pub(crate) fn cell(&self, id: CellId) -> Option<&'t Cell> {
-        self.tables.cell(id, self.worker)
+        self.cells?.get(id)
     }
 
     /// Adds to a cell.

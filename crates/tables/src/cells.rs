@@ -36,44 +36,69 @@ struct Line([Cell; LINE]);
 /// Cells of a line.
 pub(crate) const LINE: usize = 4;
 
-/// Names a cell of each worker, for as long as [`CellCounters`] with it are there.
+/// Names a cell of each worker, for as long as [`CellCounters`] with it are there: its block in the
+/// highest bits, its place there in the others. The first block has number 1.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CellId(NonZeroU32);
 
-/// Numbers begin here, so that the highest bit of one says in which block it is.
-const FIRST: u32 = 1 << FIRST_BITS;
-const FIRST_BITS: u32 = 9;
+/// Bits of a place.
+const PLACE_BITS: u32 = 27;
 
-/// Blocks of [`FIRST`] cells for each worker, of twice as many, and so on.
-const BLOCKS: usize = (u32::BITS - FIRST_BITS) as usize;
+/// Numbers of blocks. The first has [`FIRST`] cells of each worker, each other twice as many as the
+/// one before.
+const BLOCKS: usize = 1 << (u32::BITS - PLACE_BITS);
+const FIRST: usize = 512;
 
 impl CellId {
+    /// The first place of the first block.
+    const FIRST: Self = Self(NonZeroU32::MIN.saturating_add((1 << PLACE_BITS) - 1));
+
     #[inline(always)]
     const fn block(self) -> usize {
-        (u32::BITS - 1 - FIRST_BITS - self.0.leading_zeros()) as usize
+        (self.0.get() >> PLACE_BITS) as usize
     }
 
     /// Cells of each worker in its block.
-    #[inline(always)]
     const fn size(self) -> usize {
-        (FIRST as usize) << self.block()
+        FIRST << (self.block() - 1)
     }
 
-    /// The cell after `count` others; the largest number has none.
-    const fn after(self, count: u32) -> Self {
-        Self(self.0.saturating_add(count))
-    }
-
-    /// Its place among those of a worker.
+    /// Its place among those of its block.
     #[inline(always)]
     const fn place(self) -> usize {
-        self.0.get() as usize & (self.size() - 1)
+        (self.0.get() & ((1 << PLACE_BITS) - 1)) as usize
+    }
+
+    /// The cell after `count` others of its line.
+    const fn after(self, count: usize) -> Self {
+        Self(self.0.saturating_add(count as u32))
+    }
+
+    /// The first of the next line.
+    const fn next_line(self) -> Self {
+        match self.place() + LINE < self.size() {
+            true => self.after(LINE),
+            false => self.after((1 << PLACE_BITS) - self.place()),
+        }
     }
 }
 
 impl fmt::Debug for CellId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CellId({})", self.0)
+        write!(f, "CellId({}, {})", self.block(), self.place())
+    }
+}
+
+/// All cells of a worker. A block is made when it is first needed.
+#[derive(Default)]
+pub struct WorkerCells([OnceLock<Box<[Line]>>; BLOCKS]);
+
+impl WorkerCells {
+    /// The cell of that name.
+    #[inline(always)]
+    pub fn get(&self, id: CellId) -> Option<&Cell> {
+        let Line(line) = self.0[id.block()].get()?.get(id.place() / LINE)?;
+        Some(&line[id.place() % LINE])
     }
 }
 
@@ -82,9 +107,7 @@ impl fmt::Debug for CellId {
 pub(crate) struct Cells(Arc<Shared>);
 
 struct Shared {
-    workers: usize,
-    /// Each made when it is first needed. The cells of a worker stand together.
-    blocks: [OnceLock<Box<[Line]>>; BLOCKS],
+    workers: Box<[WorkerCells]>,
     unused: Mutex<Unused>,
 }
 
@@ -102,7 +125,7 @@ impl Unused {
         self.lines.pop().unwrap_or_else(|| {
             // There are fewer ports and next hops than numbers.
             let next = self.next;
-            self.next = next.after(LINE as u32);
+            self.next = next.next_line();
             next
         })
     }
@@ -110,7 +133,7 @@ impl Unused {
     fn cell(&mut self) -> CellId {
         self.cells.pop().unwrap_or_else(|| {
             let first = self.line();
-            self.cells.extend((1..LINE as u32).rev().map(|at| first.after(at)));
+            self.cells.extend((1..LINE).rev().map(|at| first.after(at)));
             first
         })
     }
@@ -118,17 +141,14 @@ impl Unused {
 
 impl Cells {
     pub(crate) fn new(workers: usize) -> Self {
-        let next = CellId(NonZeroU32::MIN.saturating_add(FIRST - 1));
-        let unused = Mutex::new(Unused { cells: Vec::new(), lines: Vec::new(), next });
-        Self(Arc::new(Shared { workers, blocks: [const { OnceLock::new() }; BLOCKS], unused }))
+        let unused = Unused { cells: Vec::new(), lines: Vec::new(), next: CellId::FIRST };
+        let workers = (0..workers).map(|_| WorkerCells::default()).collect();
+        Self(Arc::new(Shared { workers, unused: Mutex::new(unused) }))
     }
 
-    /// The cell of a worker.
-    #[inline(always)]
-    pub(crate) fn get(&self, id: CellId, worker: usize) -> Option<&Cell> {
-        let block = self.0.blocks.get(id.block())?.get()?;
-        let Line(line) = block.get((worker * id.size() + id.place()) / LINE)?;
-        Some(&line[id.place() % LINE])
+    /// The cells of a worker.
+    pub(crate) fn of(&self, worker: usize) -> Option<&WorkerCells> {
+        self.0.workers.get(worker)
     }
 
     /// A cell of each worker that is nobody else's, all zero.
@@ -141,14 +161,15 @@ impl Cells {
     /// Four that are in one line. Others have the line when all of them are gone.
     pub(crate) fn take_line(&self) -> [CellCounters; LINE] {
         let first = self.unused().line();
-        let taken = self.taken(first, LINE as u32);
-        let id = |at| first.after(at as u32);
-        core::array::from_fn(|at| CellCounters { id: id(at), taken: Arc::clone(&taken) })
+        let taken = self.taken(first, LINE);
+        core::array::from_fn(|at| CellCounters { id: first.after(at), taken: Arc::clone(&taken) })
     }
 
-    fn taken(&self, first: CellId, count: u32) -> Arc<Taken> {
-        let lines = self.0.workers * first.size() / LINE;
-        self.0.blocks[first.block()].get_or_init(|| (0..lines).map(|_| Line::default()).collect());
+    fn taken(&self, first: CellId, count: usize) -> Arc<Taken> {
+        let lines = first.size() / LINE;
+        for WorkerCells(blocks) in &self.0.workers {
+            blocks[first.block()].get_or_init(|| (0..lines).map(|_| Line::default()).collect());
+        }
         for id in (0..count).map(|at| first.after(at)) {
             self.of_all_workers(id).for_each(|cell| {
                 cell.packets.set(0);
@@ -159,7 +180,7 @@ impl Cells {
     }
 
     fn of_all_workers(&self, id: CellId) -> impl Iterator<Item = &Cell> {
-        (0..self.0.workers).filter_map(move |worker| self.get(id, worker))
+        self.0.workers.iter().filter_map(move |worker| worker.get(id))
     }
 
     fn unused(&self) -> MutexGuard<'_, Unused> {
@@ -178,7 +199,7 @@ pub struct CellCounters {
 /// Cells one after the other that are given back together.
 struct Taken {
     first: CellId,
-    count: u32,
+    count: usize,
     cells: Cells,
 }
 
@@ -190,7 +211,7 @@ impl CellCounters {
 
     /// Adds to the cell of `worker`, which alone may do so.
     pub fn add(&self, worker: usize, packets: u64, bytes: u64) {
-        if let Some(cell) = self.taken.cells.get(self.id, worker) {
+        if let Some(cell) = self.taken.cells.of(worker).and_then(|cells| cells.get(self.id)) {
             cell.add(packets, bytes);
         }
     }
@@ -242,12 +263,12 @@ mod tests {
         for (number, counters) in (0..).zip(&taken) {
             assert_eq!(counters.read(), (3 * number, 30 * number + 3));
             for (worker, lines) in lines.iter_mut().enumerate() {
-                let cell = cells.get(counters.id(), worker).unwrap();
+                let cell = cells.of(worker).unwrap().get(counters.id()).unwrap();
                 assert_eq!(cell.bytes.read(), 10 * number + worker as u64);
                 lines.push(core::ptr::from_ref(cell).addr() / 64);
             }
-            assert!(cells.get(counters.id(), 3).is_none(), "there is no such worker");
         }
+        assert!(cells.of(3).is_none(), "there is no such worker");
         let all: HashSet<_> = lines.iter().flatten().collect();
         assert_eq!(all.len(), 3 * MANY as usize / LINE);
         assert!(lines.iter().all(|of_worker| of_worker.len() == MANY as usize));
@@ -291,20 +312,10 @@ mod tests {
     }
 
     #[test]
-    fn numbers_fill_one_block_after_the_other() {
-        let id = |number| CellId(NonZeroU32::new(number).unwrap());
-        let places = [FIRST, 2 * FIRST - 1, 2 * FIRST, 4 * FIRST - 1, u32::MAX].map(|number| {
-            let id = id(number);
-            (id.block(), id.size() as u32, id.place() as u32)
-        });
-        let (first, second, last) = (FIRST, 2 * FIRST, 1 << 31);
-        let expected = [
-            (0, first, 0),
-            (0, first, first - 1),
-            (1, second, 0),
-            (1, second, second - 1),
-            (BLOCKS - 1, last, last - 1),
-        ];
-        assert_eq!(places, expected);
+    fn lines_fill_one_block_after_the_other() {
+        let lines = core::iter::successors(Some(CellId::FIRST), |id| Some(id.next_line()));
+        let all: Vec<_> = lines.map(|id| (id.block(), id.place())).take(7 * FIRST / LINE).collect();
+        let places = |block| (0..FIRST << (block - 1)).step_by(LINE).map(move |at| (block, at));
+        assert_eq!(all, (1..=3).flat_map(places).collect::<Vec<_>>());
     }
 }

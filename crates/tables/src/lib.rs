@@ -45,7 +45,7 @@ mod vlan;
 mod vrf;
 mod xfrm_link;
 
-pub use cells::{Cell, CellCounters, CellId};
+pub use cells::{Cell, CellCounters, CellId, WorkerCells};
 pub use classifier::{Effort, Refused, Statistics as TreeStatistics};
 pub use counters::FlowCounters;
 pub use error::{NotAPeer, SelectorError, TableError, TunnelError};

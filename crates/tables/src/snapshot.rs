@@ -28,7 +28,7 @@ use std::sync::Arc;
 use types::{HighestShares, Ipsec, PacketFields, PolicyName, TableId};
 use wire::{PortId, SaSlot, Spi, VrfId};
 
-use crate::cells::{Cell, CellId, Cells};
+use crate::cells::{Cells, WorkerCells};
 use crate::counters::FlowCounters;
 use crate::error::TableError;
 use crate::filter::{Filter, FilterPlace, FilterRules};
@@ -364,9 +364,8 @@ impl Tables {
     }
 
     /// Where a worker counts.
-    #[inline(always)]
-    pub fn cell(&self, id: CellId, worker: usize) -> Option<&Cell> {
-        self.cells.get(id, worker)
+    pub fn cells_of(&self, worker: usize) -> Option<&WorkerCells> {
+        self.cells.of(worker)
     }
 
     /// The SAD.
