@@ -90,5 +90,5 @@ pub use types::{
     MssClamp, PolicyName, RejectWith, ReversePath, Share, Side, TableId, VlanId, VlanProtocol,
     VlanTag,
 };
-pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanPort, VlanTable};
+pub use vlan::{NotAVlanParent, Vlan, VlanCounters, VlanDirectory, VlanPort, VlanTable};
 pub use vrf::{Vrf, VrfParsing};

@@ -53,25 +53,52 @@ impl Vlan {
     }
 }
 
-/// A sub-port, as receiving its frames needs it.
+/// A sub-port, as receiving its frames needs it: eight bytes, of which a line has eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VlanPort {
     /// Its number.
     pub port: PortId,
     /// The VRF it is in.
     pub vrf: VrfId,
-    /// Where its frames are counted.
-    pub received: CellId,
-    /// Whether it may send and receive.
-    pub up: bool,
+    /// Where its frames are counted. `None` while it is down: then they are dropped.
+    pub received: Option<CellId>,
+}
+
+impl VlanPort {
+    /// What stands where there is none.
+    const NONE: Self = Self { port: PortId(0), vrf: VrfId(0), received: None };
 }
 
 /// Entries of a page, and pages of a directory: together the values that a tag has room for.
 const PAGE: usize = 64;
 const PAGES: usize = (1 << 12) / PAGE;
 
-type Page = [Option<VlanPort>; PAGE];
-type Directory = [Option<Arc<Page>>; PAGES];
+/// What is found by the last bits of a tag.
+#[derive(Clone)]
+struct Page {
+    ports: [VlanPort; PAGE],
+    /// A bit for each that is there. Apart, so that frames of those that are up do not ask for it.
+    known: u64,
+}
+
+/// The sub-ports of a port that have one kind of tag.
+#[derive(Clone)]
+pub struct VlanDirectory([Option<Arc<Page>>; PAGES]);
+
+impl VlanDirectory {
+    /// The sub-port of the VLAN `number`, of which the lowest 12 bits count, if it is up, and where
+    /// its frames are counted.
+    #[inline(always)]
+    pub fn receiving(&self, number: u16) -> Option<(&VlanPort, CellId)> {
+        let port = &self.page(number)?.ports[usize::from(number) % PAGE];
+        Some((port, port.received?))
+    }
+
+    #[inline(always)]
+    fn page(&self, number: u16) -> Option<&Page> {
+        self.0[usize::from(number) / PAGE % PAGES].as_deref()
+    }
+}
 
 /// The sub-ports of a port, by the tag of a frame: finding one is the same work however many there
 /// are. It is changed when a port changes.
@@ -81,16 +108,20 @@ type Directory = [Option<Arc<Page>>; PAGES];
 #[derive(Clone, Default)]
 pub struct VlanTable {
     /// By the kind of tag.
-    kinds: [Option<Arc<Directory>>; VlanProtocol::ALL.len()],
+    kinds: [Option<Arc<VlanDirectory>>; VlanProtocol::ALL.len()],
 }
 
 impl VlanTable {
     /// The sub-port of the VLAN `number`, of which the lowest 12 bits count.
-    #[inline(always)]
     pub fn get(&self, protocol: VlanProtocol, number: u16) -> Option<&VlanPort> {
-        let number = usize::from(number);
-        let directory = self.kinds[protocol as usize].as_ref()?;
-        directory[number / PAGE % PAGES].as_ref()?[number % PAGE].as_ref()
+        let (page, at) = (self.of_kind(protocol)?.page(number)?, usize::from(number) % PAGE);
+        (page.known >> at & 1 != 0).then_some(&page.ports[at])
+    }
+
+    /// Those with this kind of tag, if there are any.
+    #[inline(always)]
+    pub fn of_kind(&self, protocol: VlanProtocol) -> Option<&VlanDirectory> {
+        self.kinds[protocol as usize].as_deref()
     }
 
     /// Every sub-port with its tag.
@@ -114,32 +145,35 @@ impl VlanTable {
     pub(crate) fn set(&mut self, tag: VlanTag, port: VlanPort) {
         let number = usize::from(tag.id.number());
         let directory = self.kinds[tag.protocol as usize].get_or_insert_with(no_pages);
-        let page = Arc::make_mut(directory)[number / PAGE].get_or_insert_with(no_page);
-        Arc::make_mut(page)[number % PAGE] = Some(port);
+        let page = Arc::make_mut(directory).0[number / PAGE].get_or_insert_with(no_page);
+        let page = Arc::make_mut(page);
+        page.ports[number % PAGE] = port;
+        page.known |= 1 << (number % PAGE);
     }
 
     pub(crate) fn remove(&mut self, tag: VlanTag) {
         let number = usize::from(tag.id.number());
         let kind = &mut self.kinds[tag.protocol as usize];
-        let Some(directory) = kind.as_mut().map(Arc::make_mut) else { return };
-        let place = &mut directory[number / PAGE];
+        let Some(VlanDirectory(pages)) = kind.as_mut().map(Arc::make_mut) else { return };
+        let place = &mut pages[number / PAGE];
         let Some(page) = place.as_mut().map(Arc::make_mut) else { return };
-        page[number % PAGE] = None;
-        if page.iter().all(Option::is_none) {
+        page.ports[number % PAGE] = VlanPort::NONE;
+        page.known &= !(1 << (number % PAGE));
+        if page.known == 0 {
             *place = None;
-            if directory.iter().all(Option::is_none) {
+            if pages.iter().all(Option::is_none) {
                 *kind = None;
             }
         }
     }
 }
 
-fn no_pages() -> Arc<Directory> {
-    Arc::new([const { None }; PAGES])
+fn no_pages() -> Arc<VlanDirectory> {
+    Arc::new(VlanDirectory([const { None }; PAGES]))
 }
 
 fn no_page() -> Arc<Page> {
-    Arc::new([None; PAGE])
+    Arc::new(Page { ports: [VlanPort::NONE; PAGE], known: 0 })
 }
 
 impl fmt::Debug for VlanTable {
@@ -222,8 +256,8 @@ mod tests {
     const SERVICE: VlanProtocol = VlanProtocol::Service;
 
     fn port_of(number: u16, counters: &VlanCounters) -> VlanPort {
-        let received = counters.received_id();
-        VlanPort { port: PortId(number), vrf: VrfId(0), received, up: true }
+        let received = Some(counters.received_id());
+        VlanPort { port: PortId(number), vrf: VrfId(0), received }
     }
 
     #[test]
@@ -261,7 +295,28 @@ mod tests {
     }
 
     #[test]
+    fn a_sub_port_that_is_down_is_known_and_receives_nothing() {
+        let mut table = VlanTable::default();
+        let id = VlanId::new(10).unwrap();
+        let down = VlanPort { port: PortId(0), vrf: VrfId(0), received: None };
+        table.set(VlanTag::customer(id), down);
+        let receiving = |table: &VlanTable| {
+            table.of_kind(CUSTOMER)?.receiving(10).map(|(port, id)| (*port, id))
+        };
+        assert_eq!((table.get(CUSTOMER, 10), receiving(&table)), (Some(&down), None));
+        let counters = VlanCounters::new(&Cells::new(1));
+        let up = port_of(7, &counters);
+        table.set(VlanTag::customer(id), up);
+        assert_eq!(receiving(&table), Some((up, counters.received_id())));
+        assert!(table.of_kind(CUSTOMER).unwrap().receiving(11).is_none());
+        assert!(table.of_kind(SERVICE).is_none());
+        table.set(VlanTag::customer(VlanId::new(11).unwrap()), down);
+        table.remove(VlanTag::customer(id));
+        assert_eq!((table.get(CUSTOMER, 10), receiving(&table)), (None, None));
+    }
+
+    #[test]
     fn a_sub_ports_table_is_small() {
-        assert_eq!((size_of::<Directory>(), size_of::<Page>()), (512, 768));
+        assert_eq!((size_of::<VlanDirectory>(), size_of::<Page>()), (512, 520));
     }
 }

@@ -75,9 +75,9 @@ fn check(tables: &Tables) -> Result<(), TestCaseError> {
             .ports()
             .filter(of_port)
             .map(|sub| {
-                let received = tables.port_counters(sub.id).unwrap().received_id();
-                let (vrf, up) = (sub.spec.vrf, sub.spec.up);
-                let entry = VlanPort { port: sub.id, vrf, received, up };
+                let counted = tables.port_counters(sub.id).unwrap().received_id();
+                let received = sub.spec.up.then_some(counted);
+                let entry = VlanPort { port: sub.id, vrf: sub.spec.vrf, received };
                 (sub.spec.vlan.unwrap().tag, entry)
             })
             .collect();

@@ -187,6 +187,14 @@ pub fn has_tags<const N: usize>(frame: &[u8], tags: &[Tag; N]) -> bool {
     words_of(frame).is_some_and(|words| words.map(Tag::new) == *tags)
 }
 
+/// The numbers in the first `N` VLAN tags of a frame, if these are of such kinds.
+#[inline(always)]
+pub fn vlans_of<const N: usize>(frame: &[u8], kinds: [VlanProtocol; N]) -> Option<[u16; N]> {
+    let tags = words_of::<N>(frame)?.map(Tag::new);
+    let is_of = |(tag, kind): (&Tag, VlanProtocol)| tag.0 >> 16 == u32::from(kind.ether_type());
+    tags.iter().zip(kinds).all(is_of).then(|| tags.map(Tag::number))
+}
+
 /// What stands where a frame's first `N` tags would.
 #[inline(always)]
 fn words_of<const N: usize>(frame: &[u8]) -> Option<&[[u8; 4]; N]> {

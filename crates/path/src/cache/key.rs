@@ -54,6 +54,12 @@ impl Prefix {
         Self { class: u64::from(arrival.vrf.0) << 16 | from << 4, origin }
     }
 
+    /// Of packets that came by another port of the same VRF, if these came by a port.
+    #[inline(always)]
+    pub(crate) fn by_port(self, port: PortId) -> Self {
+        Self { origin: port.0.into(), ..self }
+    }
+
     /// The last two words for a common packet, of whose optional fields this is read.
     #[inline(always)]
     pub(crate) fn of_common(self, common: &Common, fields: PacketFields) -> [u64; 2] {

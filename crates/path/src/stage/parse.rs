@@ -50,6 +50,12 @@ pub(crate) struct Parser<'a, 'n> {
 #[derive(Clone, Copy)]
 struct Source {
     arrival: Arrival,
+    shared: Shared,
+}
+
+/// What of it goes into each packet's key and facts.
+#[derive(Clone, Copy)]
+struct Shared {
     prefix: Prefix,
     /// [`Facts::OWN`] and [`INBOUND`], as they hold.
     facts: u64,
@@ -69,9 +75,11 @@ impl Source {
         let defragmented = facts_of_fragments(arrival.largest_fragment);
         let foreign = if arrival.foreign { FOREIGN } else { 0 };
         let facts = own | quoted | defragmented | foreign | if is_inbound { INBOUND } else { 0 };
-        Self { arrival, prefix: Prefix::new(arrival), facts, reads }
+        Self { arrival, shared: Shared { prefix: Prefix::new(arrival), facts, reads } }
     }
+}
 
+impl Shared {
     /// The last two words of a common packet's key. Without `READS`, no policy reads any of its
     /// optional fields.
     #[inline(always)]
@@ -105,12 +113,13 @@ pub(crate) fn parse_frames<'n>(
         LinkKind::Ethernet => {
             let station = ethernet::station_word(port.spec.mac);
             let mut tagged = Tagged::new(port, source, station, &*parser);
-            straight::<ETHERNET>(batch, &source, station, &mut slow, |packets, records, keys| {
+            let shared = &source.shared;
+            straight::<ETHERNET>(batch, shared, station, &mut slow, |packets, records, keys| {
                 tagged.run(packets, records, keys)
             });
         }
         LinkKind::Ip => {
-            straight::<0>(batch, &source, 0, &mut slow, |_, _, _| 0);
+            straight::<0>(batch, &source.shared, 0, &mut slow, |_, _, _| 0);
         }
     }
     if !slow.is_empty() {
@@ -148,9 +157,9 @@ pub(crate) fn parse_packets(
         };
         let (packet, record, key) =
             (&mut batch.packets[at], &mut batch.records[at], &mut batch.v6[at]);
-        let is_common = match source.reads.is_empty() {
-            true => fill_any::<0, false>(packet, record, key, &source, 0),
-            false => fill_and_read::<0>(packet, record, key, &source, 0),
+        let is_common = match source.shared.reads.is_empty() {
+            true => fill_any::<0, false>(packet, record, key, &source.shared, 0),
+            false => fill_and_read::<0>(packet, record, key, &source.shared, 0),
         };
         if !is_common {
             slow.push(at as u8);
@@ -217,15 +226,15 @@ fn fill<const LINK: usize, const READS: bool, A: CommonAddresses>(
     packet: &mut Packet,
     record: &mut Record,
     key: &mut [u64; key::V6],
-    source: &Source,
+    shared: &Shared,
     station: u64,
 ) -> bool {
     let Some((addresses, common)) = A::parse::<LINK>(packet.bytes(), station) else {
         return false;
     };
     packet.narrow(LINK, usize::from(common.facts.total_length()));
-    addresses.write(source.key::<READS>(&common, packet.bytes()), record, key);
-    record.facts = source.facts(common.facts);
+    addresses.write(shared.key::<READS>(&common, packet.bytes()), record, key);
+    record.facts = shared.facts(common.facts);
     true
 }
 
@@ -235,11 +244,11 @@ fn fill_any<const LINK: usize, const READS: bool>(
     packet: &mut Packet,
     record: &mut Record,
     key: &mut [u64; key::V6],
-    source: &Source,
+    shared: &Shared,
     station: u64,
 ) -> bool {
-    fill::<LINK, READS, u64>(packet, record, key, source, station)
-        || fill::<LINK, READS, [u64; 4]>(packet, record, key, source, station)
+    fill::<LINK, READS, u64>(packet, record, key, shared, station)
+        || fill::<LINK, READS, [u64; 4]>(packet, record, key, shared, station)
 }
 
 /// As [`fill_any`], in a VRF where optional fields are read. Apart, so that others do not pay for
@@ -249,10 +258,10 @@ fn fill_and_read<const LINK: usize>(
     packet: &mut Packet,
     record: &mut Record,
     key: &mut [u64; key::V6],
-    source: &Source,
+    shared: &Shared,
     station: u64,
 ) -> bool {
-    fill_any::<LINK, true>(packet, record, key, source, station)
+    fill_any::<LINK, true>(packet, record, key, shared, station)
 }
 
 /// Fills in common packets up to the first that is none, or of another family. Returns how many
@@ -262,12 +271,12 @@ fn run<const LINK: usize, const READS: bool, A: CommonAddresses>(
     packets: &mut [Packet],
     records: &mut [Record],
     keys: &mut [[u64; key::V6]],
-    source: &Source,
+    shared: &Shared,
     station: u64,
 ) -> usize {
     let mut done = 0;
     for ((packet, record), key) in packets.iter_mut().zip(records).zip(keys) {
-        if !fill::<LINK, READS, A>(packet, record, key, source, station) {
+        if !fill::<LINK, READS, A>(packet, record, key, shared, station) {
             break;
         }
         done += 1;
@@ -279,15 +288,15 @@ fn run<const LINK: usize, const READS: bool, A: CommonAddresses>(
 /// where a packet is neither family's.
 fn straight<const LINK: usize>(
     batch: &mut Packets,
-    source: &Source,
+    shared: &Shared,
     station: u64,
     slow: &mut ArrayVec<u8, BATCH>,
     others: impl FnMut(&mut [Packet], &mut [Record], &mut [[u64; key::V6]]) -> usize,
 ) {
     // Loops of their own, so that where nothing is read no packet pays for it.
-    match source.reads.is_empty() {
-        true => runs::<LINK, false>(batch, source, station, slow, others),
-        false => runs::<LINK, true>(batch, source, station, slow, others),
+    match shared.reads.is_empty() {
+        true => runs::<LINK, false>(batch, shared, station, slow, others),
+        false => runs::<LINK, true>(batch, shared, station, slow, others),
     }
     find_table(batch);
 }
@@ -295,7 +304,7 @@ fn straight<const LINK: usize>(
 /// Packets of one family one after the other take one loop, which is short.
 fn runs<const LINK: usize, const READS: bool>(
     batch: &mut Packets,
-    source: &Source,
+    shared: &Shared,
     station: u64,
     slow: &mut ArrayVec<u8, BATCH>,
     mut others: impl FnMut(&mut [Packet], &mut [Record], &mut [[u64; key::V6]]) -> usize,
@@ -306,11 +315,11 @@ fn runs<const LINK: usize, const READS: bool>(
     let mut at = 0;
     while at < count {
         let (left, rows) = (&mut packets[at..], &mut records[at..]);
-        let mut done = run::<LINK, READS, u64>(left, rows, &mut keys[at..], source, station);
+        let mut done = run::<LINK, READS, u64>(left, rows, &mut keys[at..], shared, station);
         if at + done < count {
             let from = at + done;
             let (left, rows) = (&mut packets[from..], &mut records[from..]);
-            done += run::<LINK, READS, [u64; 4]>(left, rows, &mut keys[from..], source, station);
+            done += run::<LINK, READS, [u64; 4]>(left, rows, &mut keys[from..], shared, station);
         }
         if done == 0 {
             done = others(&mut packets[at..], &mut records[at..], &mut keys[at..]);
@@ -355,8 +364,8 @@ impl<'n> Parser<'_, 'n> {
             }
             let Some((packet, source)) = open(self, packet) else { continue };
             let Some((packet, headers)) = self.packet(packet, &source) else { continue };
-            batch.records[to].facts = source.facts(Facts::of(&headers));
-            match key::words(&headers, source.arrival, source.reads) {
+            batch.records[to].facts = source.shared.facts(Facts::of(&headers));
+            match key::words(&headers, source.arrival, source.shared.reads) {
                 Words::V4(key) => {
                     batch.records[to].key = key;
                 }

@@ -152,7 +152,7 @@ impl Tables {
         let received = self.port_counters(id).map(VlanCounters::received_id);
         let vlan = |port: &Port| {
             let PortSpec { vrf, up, vlan, .. } = port.spec;
-            Some((vlan?, VlanPort { port: id, vrf, received: received?, up }))
+            Some((vlan?, VlanPort { port: id, vrf, received: received.filter(|_| up) }))
         };
         let new = port.as_ref().and_then(vlan);
         let if_id = port.as_ref().map(|port| port.spec.if_id);
