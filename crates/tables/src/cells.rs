@@ -2,8 +2,9 @@
 //!
 //! Each sub-port and each next hop has cells of its own, one for each worker. Those of a worker are
 //! dense, four to a cache line, and who counts knows a cell by its number, which stands in what is
-//! read anyway: so counting for one of thousands of objects waits for one line, once. What counts
-//! together is in one line: a sub-port has one, with room for its first next hops.
+//! read anyway: so counting for one of thousands of objects waits for one line, once. What nearly
+//! every packet of a sub-port counts in is a pair, two to a line, so that thousands of them leave
+//! room in the processor's caches.
 
 use core::fmt;
 use core::num::NonZeroU32;
@@ -114,19 +115,25 @@ struct Shared {
 /// Which numbers are nobody's.
 struct Unused {
     cells: Vec<CellId>,
-    /// The first of each line of which all four are.
-    lines: Vec<CellId>,
+    /// The first of each pair of which both are.
+    pairs: Vec<CellId>,
     /// The first of all further lines.
     next: CellId,
 }
 
 impl Unused {
     fn line(&mut self) -> CellId {
-        self.lines.pop().unwrap_or_else(|| {
-            // There are fewer ports and next hops than numbers.
-            let next = self.next;
-            self.next = next.next_line();
-            next
+        // There are fewer ports and next hops than numbers.
+        let next = self.next;
+        self.next = next.next_line();
+        next
+    }
+
+    fn pair(&mut self) -> CellId {
+        self.pairs.pop().unwrap_or_else(|| {
+            let first = self.line();
+            self.pairs.push(first.after(2));
+            first
         })
     }
 
@@ -141,7 +148,7 @@ impl Unused {
 
 impl Cells {
     pub(crate) fn new(workers: usize) -> Self {
-        let unused = Unused { cells: Vec::new(), lines: Vec::new(), next: CellId::FIRST };
+        let unused = Unused { cells: Vec::new(), pairs: Vec::new(), next: CellId::FIRST };
         let workers = (0..workers).map(|_| WorkerCells::default()).collect();
         Self(Arc::new(Shared { workers, unused: Mutex::new(unused) }))
     }
@@ -158,11 +165,11 @@ impl Cells {
         CellCounters { id: first, taken }
     }
 
-    /// Four that are in one line. Others have the line when all of them are gone.
-    pub(crate) fn take_line(&self) -> [CellCounters; LINE] {
-        let first = self.unused().line();
-        let taken = self.taken(first, LINE);
-        core::array::from_fn(|at| CellCounters { id: first.after(at), taken: Arc::clone(&taken) })
+    /// Two that are in one line. Others have the pair when both of them are gone.
+    pub(crate) fn take_pair(&self) -> [CellCounters; 2] {
+        let first = self.unused().pair();
+        let taken = self.taken(first, 2);
+        [first, first.after(1)].map(|id| CellCounters { id, taken: Arc::clone(&taken) })
     }
 
     fn taken(&self, first: CellId, count: usize) -> Arc<Taken> {
@@ -236,7 +243,7 @@ impl Drop for Taken {
         let mut unused = self.cells.unused();
         match self.count {
             1 => unused.cells.push(self.first),
-            _ => unused.lines.push(self.first),
+            _ => unused.pairs.push(self.first),
         }
     }
 }
@@ -291,21 +298,22 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_used_again_when_all_of_it_is_given_back() {
+    fn a_pair_is_used_again_when_both_are_given_back() {
         let cells = Cells::new(1);
         let single = cells.take();
-        let line = cells.take_line();
-        let first = line[0].id();
+        let (pair, beside) = (cells.take_pair(), cells.take_pair());
+        let first = pair[0].id();
         assert_eq!((first.place() % LINE, single.id().place() / LINE), (0, 0));
-        assert_eq!(line.each_ref().map(|cell| cell.id().place() - first.place()), [0, 1, 2, 3]);
-        line.iter().for_each(|cell| cell.add(0, 1, 1));
-        let last = line[3].clone();
-        drop(line);
-        let other = cells.take_line();
+        let places = [&pair, &beside].map(|pair| pair.each_ref().map(|cell| cell.id().place()));
+        assert_eq!(places.map(|it| it.map(|at| at - first.place())), [[0, 1], [2, 3]]);
+        pair.iter().for_each(|cell| cell.add(0, 1, 1));
+        let last = pair[1].clone();
+        drop(pair);
+        let other = cells.take_pair();
         assert_ne!(other[0].id(), first);
         drop(last);
-        let again = cells.take_line();
-        assert_eq!((again[0].id(), again[3].read()), (first, (0, 0)));
+        let again = cells.take_pair();
+        assert_eq!((again[0].id(), again[1].read()), (first, (0, 0)));
         // The rest of a line of which one cell was wanted.
         let more = [cells.take(), cells.take(), cells.take()];
         assert!(more.iter().all(|cell| cell.id().place() / LINE == 0));

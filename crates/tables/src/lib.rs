@@ -58,7 +58,9 @@ pub use flows::{FlowError, FlowLog, FlowMeter, MAX_NAT_POOLS, NatPool, PoolId};
 pub use group::{FlowHash, Group, GroupId, MAX_MEMBERS, MAX_WEIGHT, Member, PathKey};
 pub use log::Change;
 pub use neighbour::{MAX_NEIGHBOURS, Neighbours};
-pub use next_hop::{LinkHeader, MAX_LINK_HEADER, NextHop, NextHopId, NextHopState};
+pub use next_hop::{
+    LinkHeader, MAX_LINK_HEADER, NextHop, NextHopCounters, NextHopId, NextHopState,
+};
 pub use pipeline::{FlowId, Pipeline};
 pub use policy::{
     Action, DefaultAction, Direction, FieldsSelector, Policy, PolicyHandle, PolicySlot, PolicySpec,

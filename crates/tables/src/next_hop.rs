@@ -76,8 +76,8 @@ pub struct NextHop {
     pub address: Option<IpAddr>,
     /// Where IP packets that are sent to it are counted. `None` outside of the tables.
     pub counted: Option<CellId>,
-    /// Where the frames are counted: if the port is a VLAN sub-port, for it, and for its parent if
-    /// that is one itself.
+    /// Where the frames are counted: if the port is a VLAN sub-port, for it, unless `counted` says as
+    /// much of its frames, and for its parent if that is one itself.
     pub frames: [Option<CellId>; 2],
 }
 
@@ -212,6 +212,45 @@ impl fmt::Debug for NextHop {
     }
 }
 
+/// Packets and bytes of a next hop. Copies share what they count.
+#[derive(Clone, Debug)]
+pub struct NextHopCounters {
+    /// Of packets that were handed to the parent of a sub-port at once, whose frames this counts.
+    beside: Option<CellCounters>,
+    /// Of others: made when it is first needed.
+    own: Option<CellCounters>,
+}
+
+impl NextHopCounters {
+    /// The next hop with where it counts. A frame that passes a queueing discipline leaves later, or
+    /// not at all.
+    fn count(&mut self, next_hop: NextHop, cells: &Cells) -> NextHop {
+        match &self.beside {
+            Some(beside) if next_hop.state != NextHopState::Queued => {
+                let [_, outer] = next_hop.frames;
+                NextHop { counted: Some(beside.id()), frames: [None, outer], ..next_hop }
+            }
+            _ => {
+                let own = self.own.get_or_insert_with(|| cells.take());
+                NextHop { counted: Some(own.id()), ..next_hop }
+            }
+        }
+    }
+
+    /// Adds to what `worker` has counted, which alone may do so.
+    pub fn add(&self, worker: usize, packets: u64, bytes: u64) {
+        if let Some(counters) = self.own.as_ref().or(self.beside.as_ref()) {
+            counters.add(worker, packets, bytes);
+        }
+    }
+
+    /// Packets and bytes of all workers.
+    pub fn read(&self) -> (u64, u64) {
+        let all = [&self.beside, &self.own].into_iter().flatten().map(CellCounters::read);
+        all.fold((0, 0), |(packets, bytes), (p, b)| (packets + p, bytes + b))
+    }
+}
+
 /// Lines that are copied together when one changes: 4 KiB.
 const PAGE: usize = 64;
 /// Pages under one node.
@@ -241,7 +280,7 @@ pub(crate) struct NextHops {
     nodes: Vec<Arc<Node>>,
     /// Of each that is there. Beside them, so that a next hop stays one line of plain data, and a
     /// change of one copies none of these.
-    counters: Slots<CellCounters, PAGE>,
+    counters: Slots<NextHopCounters, PAGE>,
     cells: Cells,
     /// The first free line below `made`, or [`END`].
     free: u32,
@@ -285,11 +324,12 @@ impl NextHops {
     }
 
     /// What was sent to it since it came.
-    pub(crate) fn counters(&self, id: NextHopId) -> Option<&CellCounters> {
+    pub(crate) fn counters(&self, id: NextHopId) -> Option<&NextHopCounters> {
         self.counters.get(id.0)
     }
 
-    /// One more, which counts in cells that `beside` or nobody has.
+    /// One more, which counts in cells that `beside` or nobody has. What is counted in those beside is
+    /// a frame of the sub-port as well.
     pub(crate) fn add(
         &mut self,
         next_hop: NextHop,
@@ -311,17 +351,21 @@ impl NextHops {
         };
         self.length += 1;
         // New ones: whoever still uses an older snapshot counts for what had the id there.
-        let counters = beside().unwrap_or_else(|| self.cells.take());
-        let counted = Some(counters.id());
+        let mut counters = NextHopCounters { beside: beside(), own: None };
+        let next_hop = counters.count(next_hop, &self.cells);
         self.counters.set(id.0, counters);
-        *self.line_mut(id) = Line::Used(NextHop { counted, ..next_hop });
+        *self.line_mut(id) = Line::Used(next_hop);
         Ok(id)
     }
 
     /// Changes one that is there, and goes on counting. Nothing is copied if it is like this already.
     pub(crate) fn set(&mut self, id: NextHopId, next_hop: NextHop) {
-        let counted = self.get(id).and_then(|now| now.counted);
-        let next_hop = NextHop { counted, ..next_hop };
+        let Some(mut counters) = self.counters(id).cloned() else { return };
+        let had_own = counters.own.is_some();
+        let next_hop = counters.count(next_hop, &self.cells);
+        if counters.own.is_some() != had_own {
+            self.counters.set(id.0, counters);
+        }
         if self.get(id).is_some_and(|now| *now != next_hop) {
             *self.line_mut(id) = Line::Used(next_hop);
         }

@@ -5,7 +5,7 @@ use core::fmt;
 use std::sync::Arc;
 
 use types::{VlanId, VlanProtocol, VlanTag};
-use wire::{PortId, VrfId};
+use wire::{PortId, VrfId, ethernet};
 
 use crate::cells::{CellCounters, CellId, Cells};
 
@@ -187,21 +187,35 @@ impl fmt::Debug for VlanTable {
 #[derive(Clone, Debug)]
 pub struct VlanCounters {
     received: CellCounters,
+    /// Frames that are not counted in `beside`.
     sent: CellCounters,
-    /// What is left of the line, for next hops: a packet that leaves counts for both.
-    beside: [Option<CellCounters>; 2],
+    /// Where its first next hops count packets that are handed to its parent at once. Their frames
+    /// are counted nowhere else, so that a packet is counted once.
+    beside: [CellCounters; 2],
+    /// How many of these next hops have had.
+    given: usize,
+    /// Bytes in front of each of these packets.
+    header: usize,
 }
 
 impl VlanCounters {
-    pub(crate) fn new(cells: &Cells) -> Self {
-        let [received, sent, first, second] = cells.take_line();
-        Self { received, sent, beside: [Some(first), Some(second)] }
+    /// Of a sub-port, or of an xfrm link, for which next hops do not count.
+    pub(crate) fn new(cells: &Cells, vlan: Option<&Vlan>) -> Self {
+        // What nearly all packets count in, and apart from that what others do.
+        let ([received, first], sent, second) = (cells.take_pair(), cells.take(), cells.take());
+        let tags = vlan.map_or(0, |vlan| vlan.tags().count());
+        let beside = [first, second];
+        let given = if vlan.is_some() { 0 } else { beside.len() };
+        let header = ethernet::HEADER_LENGTH + tags * ethernet::VLAN_TAG_LENGTH;
+        Self { received, sent, beside, given, header }
     }
 
     /// Cells for one more next hop. Those that were had by one before are not given again, as a worker
     /// may still count for it.
     pub(crate) fn take_beside(&mut self) -> Option<CellCounters> {
-        self.beside.iter_mut().find_map(Option::take)
+        let cell = self.beside.get(self.given)?.clone();
+        self.given += 1;
+        Some(cell)
     }
 
     /// Where frames are counted that came with its tag while it was up.
@@ -209,7 +223,7 @@ impl VlanCounters {
         self.received.id()
     }
 
-    /// Where frames are counted that were handed to its parent.
+    /// Where frames are counted that were handed to its parent, but for those of its first next hops.
     pub fn sent_id(&self) -> CellId {
         self.sent.id()
     }
@@ -221,7 +235,11 @@ impl VlanCounters {
 
     /// Frames that were handed to the parent, by all workers, and their bytes.
     pub fn sent(&self) -> (u64, u64) {
-        self.sent.read()
+        let header = self.header as u64;
+        self.beside.iter().fold(self.sent.read(), |(frames, bytes), next_hop| {
+            let (packets, of_packets) = next_hop.read();
+            (frames + packets, bytes + of_packets + packets * header)
+        })
     }
 }
 
@@ -263,7 +281,7 @@ mod tests {
     #[test]
     fn sub_ports_are_found_by_the_lowest_12_bits() {
         let mut table = VlanTable::default();
-        let counters = VlanCounters::new(&Cells::new(1));
+        let counters = VlanCounters::new(&Cells::new(1), None);
         let port = |number| port_of(number, &counters);
         let customer = |number| VlanTag::customer(VlanId::new(number).unwrap());
         assert!(table.is_empty() && table.get(CUSTOMER, 1).is_none());
@@ -283,7 +301,7 @@ mod tests {
     fn a_number_is_another_vlan_with_another_kind_of_tag() {
         let mut table = VlanTable::default();
         let id = VlanId::new(10).unwrap();
-        let counters = VlanCounters::new(&Cells::new(1));
+        let counters = VlanCounters::new(&Cells::new(1), None);
         let port = |number| port_of(number, &counters);
         table.set(VlanTag::service(id), port(1));
         assert_eq!((table.get(SERVICE, 10), table.get(CUSTOMER, 10)), (Some(&port(1)), None));
@@ -304,7 +322,7 @@ mod tests {
             table.of_kind(CUSTOMER)?.receiving(10).map(|(port, id)| (*port, id))
         };
         assert_eq!((table.get(CUSTOMER, 10), receiving(&table)), (Some(&down), None));
-        let counters = VlanCounters::new(&Cells::new(1));
+        let counters = VlanCounters::new(&Cells::new(1), None);
         let up = port_of(7, &counters);
         table.set(VlanTag::customer(id), up);
         assert_eq!(receiving(&table), Some((up, counters.received_id())));

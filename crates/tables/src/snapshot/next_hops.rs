@@ -8,11 +8,11 @@ use types::station::{check_station, check_station_mac};
 use wire::{Mac, PortId};
 
 use super::Tables;
-use crate::cells::{CellCounters, CellId};
+use crate::cells::CellId;
 use crate::error::{NotAPeer, TableError};
 use crate::log::Change;
 use crate::neighbour::{MAX_NEIGHBOURS, Neighbour};
-use crate::next_hop::{NextHop, NextHopId};
+use crate::next_hop::{NextHop, NextHopCounters, NextHopId};
 use crate::port::{Port, PortSpec};
 use crate::vlan::VlanCounters;
 
@@ -31,7 +31,7 @@ impl Tables {
 
     /// Packets and bytes that were sent to a next hop since it came: IP packets, those of tunnels
     /// with their outer header.
-    pub fn next_hop_counters(&self, id: NextHopId) -> Option<&CellCounters> {
+    pub fn next_hop_counters(&self, id: NextHopId) -> Option<&NextHopCounters> {
         self.next_hops.counters(id)
     }
 

@@ -41,7 +41,8 @@ impl Tables {
         let mut next = self.clone();
         let is_queued = self.is_queued(id, &spec);
         if !spec.has_queues() {
-            next.port_counters.set(id.0.into(), VlanCounters::new(&self.cells));
+            let counters = VlanCounters::new(&self.cells, spec.vlan.as_ref());
+            next.port_counters.set(id.0.into(), counters);
         }
         let own = NextHop::new(id, (&spec, spec.side), None, None).queued_if(is_queued);
         let own = own.counted_in(next.frames_of(id, &spec));
