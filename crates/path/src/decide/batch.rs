@@ -161,6 +161,16 @@ impl<'t> Decider<'t> {
         is_known
     }
 
+    /// See [`Pipeline::reads_opened`](pipeline::Pipeline::reads_opened), of the flows that a packet has met.
+    #[inline(always)]
+    pub(crate) fn reads_opened(&self, at: u8, batch: &Packets) -> bool {
+        let vrf = match batch.records[usize::from(at)].facts.is(Facts::V6) {
+            true => V6::view(V6::key(batch, at)).vrf(),
+            false => V4::view(V4::key(batch, at)).vrf(),
+        };
+        self.tables.pipeline().reads_opened(vrf)
+    }
+
     /// Decides a packet again, in whose VRF are flows, and of which connection tracking says this now.
     pub(crate) fn decide_looked<const KEY: usize, F: Family<KEY>>(
         &self,

@@ -198,11 +198,6 @@ impl<'t> Decider<'t> {
         Some((id, self.tables.nat_pool(id)?))
     }
 
-    /// See [`Pipeline::reads_opened`](pipeline::Pipeline::reads_opened).
-    pub(crate) fn reads_opened(&self, vrf: VrfId) -> bool {
-        self.tables.pipeline().reads_opened(vrf)
-    }
-
     /// See [`Tables::generation`].
     pub(crate) fn generation(&self) -> u64 {
         self.tables.generation()

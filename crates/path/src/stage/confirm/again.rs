@@ -3,7 +3,6 @@
 use arrayvec::ArrayVec;
 use conntrack::{Connections, Direction, Handle, Hit, Named, Packet as Seen, Reference, Tracked};
 use packet::{DropReason, Time};
-use wire::VrfId;
 use wire::common::Facts;
 
 use super::change::{self, Changed};
@@ -11,7 +10,7 @@ use super::{Confirming, second_of, sums};
 use crate::batch::{FOREIGN, Packets};
 use crate::cache::lookup::{Family, V4, V6};
 use crate::connection::{self, Before, Change};
-use crate::decide::{KeyView, Looked};
+use crate::decide::Looked;
 use crate::decision::{Decision, Verdict};
 use crate::extension::{Copied, Extension, Further, MOST_CONNECTIONS};
 use crate::stage::helper::{self, Helped};
@@ -118,7 +117,7 @@ impl Confirming<'_, '_> {
             }
             Changed::Made => Step::Done,
             Changed::MadeAndGoesOn(handle) => {
-                let reads_opened = || self.decider.reads_opened(vrf_of(batch, at));
+                let reads_opened = || self.decider.reads_opened(at as u8, batch);
                 if let Some(change) =
                     change.filter(|change| change::is_seen_later(change, reads_opened))
                 {
@@ -269,16 +268,6 @@ fn own_hash(change: Option<&Change>, batch: &Packets, at: usize) -> Option<u64> 
     };
     let is_own = new.zone == key.vrf.0 && connection::tuple(&key) == Some(new.original);
     new.hash.filter(|_| is_own)
-}
-
-/// The VRF that a packet has come by.
-#[inline(always)]
-fn vrf_of(batch: &Packets, at: usize) -> VrfId {
-    let record = &batch.records[at];
-    match record.facts.is(Facts::V6) {
-        true => V6::view(&batch.v6[at]).vrf(),
-        false => V4::view(&record.key).vrf(),
-    }
 }
 
 /// What has become of a packet in confirm so far.
