@@ -173,9 +173,10 @@ impl<'a, K: KeyView> Leaving<'_, 'a, K> {
             }
             _ => Deciding { key, tables, vrf, looked_up, trace, mark }.decide(decision),
         }
-        // A policy may protect what no route leads anywhere.
+        // A policy may protect what no route leads anywhere. The decision depends on it all the same.
         if turn.is_some_and(|turn| turn.is_unrouted) && !decision.is_dropped() {
-            *decision = Decision::drop(DropReason::FlowDrop);
+            let end = Verdict::Drop(DropReason::FlowDrop);
+            *decision = Decision::new(end, decision.inbound(), decision.outbound());
         }
         let exit = exit((key, tables, vrf), trace, decision);
         if let Some(end) = passing.ask_as(after.as_ref(), FilterHook::Egress, exit, trace) {
