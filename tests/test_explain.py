@@ -227,3 +227,15 @@ def test_who_reads_a_field_is_named(between):
     assert of_vrf() == "main; its policies read DSCP; filters read TTL or hop limit"
     gateway.run("filter", "del", "dev", "left", "ingress", "pref", "1")
     assert of_vrf() == "main; its policies read DSCP"
+
+
+def test_what_comes_by_a_port_that_is_down_is_dropped(between):
+    gateway, _ = between
+    gateway.run("link", "set", "left", "down")
+    done = gateway.run("explain", "udp 10.1.0.2:5 > 10.2.0.2:6 in left", check=False)
+    assert done.returncode == 1
+    assert "it comes by a port that is down" in done.stdout
+    assert "dropped (port_down)" in done.stdout
+    gateway.run("link", "set", "left", "up")
+    told = gateway.run("explain", "udp 10.1.0.2:5 > 10.2.0.2:6 in left", check=False).stdout
+    assert "port_down" not in told

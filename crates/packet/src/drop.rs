@@ -118,7 +118,7 @@ reasons! {
     RouteProhibit = "route_prohibit",
     /// Routes that lead from VRF to VRF in a circle, or through more than four: the sender is told.
     RouteLoop = "route_loop",
-    /// The route's port does not exist, is down, or its interface has no carrier.
+    /// The port that it comes or leaves by does not exist, is down, or its interface has no carrier.
     PortDown = "port_down",
     /// An SA with an if_id decrypted it, and no xfrm link with that if_id is there and up.
     XfrmLinkDown = "xfrm_link_down",

@@ -205,6 +205,16 @@ impl Draft<'_> {
         }
     }
 
+    /// Refuses that a VRF goes of which a zone names a port: the port would go to `main`, and have a
+    /// firewall begin there. What was kept of former commands is done all the same.
+    pub(super) fn check_no_zone_is_in(&self, vrf: &str) -> Result<(), Refusal> {
+        if self.is_restoring {
+            return Ok(());
+        }
+        let mut ports = self.desired.ports.of_vrf(vrf);
+        ports.try_for_each(|port| self.check_no_zone_names(port))
+    }
+
     /// Makes the firewall what the file says.
     pub(super) fn reconcile_firewall(
         &mut self,

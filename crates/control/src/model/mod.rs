@@ -704,7 +704,10 @@ impl Draft<'_> {
             R::QdiscChange(spec) => self.put_qdisc(&spec, qdiscs::How::Change, origin)?,
             R::QdiscDelete(id) => self.delete_qdisc(&id)?,
             R::VrfAdd(vrf) => _ = self.add_vrf(&vrf.name, vrf.table, origin)?,
-            R::VrfDelete(vrf) => self.delete_vrf(&vrf.name)?,
+            R::VrfDelete(vrf) => {
+                self.check_no_zone_is_in(&vrf.name)?;
+                self.delete_vrf(&vrf.name)?;
+            }
             R::VrfSet(change) => self.change_vrf(&change)?,
             R::FilterAdd(spec) => self.add_filter(spec)?,
             R::FilterReplace(spec) => self.replace_filter(spec, false)?,

@@ -174,6 +174,7 @@ fn members(step: &Step<'_>) -> Members {
             Parsed::NeighbourDiscovery => all.with("packet", "neighbour-discovery"),
             Parsed::ListenerDiscovery => all.with("packet", "listener-discovery"),
             Parsed::FirstUnknown => all.with("packet", "first-fragment-unknown"),
+            Parsed::PortDown => all.with("packet", "port-down"),
         },
         Step::HopLimit(limit) => all.with("ttl", limit),
         Step::Size(ref size) => sized(all, size),

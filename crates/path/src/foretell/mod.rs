@@ -121,6 +121,8 @@ pub enum Parsed {
     ListenerDiscovery,
     /// A later fragment, of whose datagram the first is not known.
     FirstUnknown,
+    /// It comes by a port that is down.
+    PortDown,
 }
 
 /// How a packet fits its way.
@@ -286,6 +288,11 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
     fn packet(&mut self, arriving: &Arriving<'_>, as_quoted: bool) -> Fate {
         let Arriving { vrf, origin, packet, said, now } = *arriving;
         let tables = self.tables;
+        if let Origin::Port(port) = origin
+            && tables.port(port).is_some_and(|port| !port.spec.up)
+        {
+            return self.ends(Parsed::PortDown, DropReason::PortDown);
+        }
         let mut headers = match headers::parse(packet) {
             Ok(headers) => headers,
             Err(why) => return self.ends(Parsed::Malformed(why), why.into()),

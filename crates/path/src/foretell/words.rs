@@ -14,6 +14,7 @@ impl fmt::Display for Parsed {
             Self::NeighbourDiscovery => f.write_str(
                 "neighbour discovery, which the gateway answers itself: no policy is asked",
             ),
+            Self::PortDown => f.write_str("it comes by a port that is down"),
             Self::ListenerDiscovery => {
                 f.write_str("multicast listener discovery of the link: no policy is asked")
             }

@@ -199,6 +199,13 @@ fn another_address_compiles_it_anew() {
     handle(&mut control, request, NOW).unwrap();
     let refusal = run(&mut control, "link del dmz.5").unwrap_err();
     assert_eq!(refusal.message, "port dmz.5 is in zone servers of the firewall");
+    // With its VRF it would go to main, where a firewall would begin.
+    run(&mut control, "link add green type vrf table 77").unwrap();
+    run(&mut control, "link set dmz.5 master green").unwrap();
+    let refusal = run(&mut control, "link del green").unwrap_err();
+    assert_eq!(refusal.message, "port dmz.5 is in zone servers of the firewall");
+    run(&mut control, "link set dmz.5 nomaster").unwrap();
+    run(&mut control, "link del green").unwrap();
 }
 
 #[test]
