@@ -1,6 +1,8 @@
 """What commands change survives: a crash, a torn write, a full disk; and what is damaged is not guessed at."""
 
+import os
 import signal
+import subprocess
 import threading
 import time
 
@@ -535,6 +537,55 @@ def test_what_is_saved_makes_the_same_gateway(gateway, make, tmp_path):
         return [without_origin(part) for part in shown] if isinstance(shown, list) else shown
 
     assert without_origin(tables(gateway)) == without_origin(before)
+
+
+NOBODY = 65534
+
+
+def test_save_goes_through_nothing_that_others_have_planted(gateway, tmp_path):
+    """Links and files of others in a folder that everybody may write to, and files that others may read."""
+    change(gateway)
+    victim, shared = tmp_path / "victim", tmp_path / "shared"
+    victim.write_text("before")
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (shared / "own").mkdir()
+    (shared / "link").symlink_to(victim)
+    (shared / "up").symlink_to(tmp_path)
+    (shared / "file").write_text("")
+    (tmp_path / "to_link").symlink_to(shared / "link")
+    for name in ("link", "up", "file"):
+        os.chown(shared / name, NOBODY, NOBODY, follow_symlinks=False)
+    for planted in (shared / "link", tmp_path / "to_link", shared / "up" / "victim", shared / "file"):
+        done = gateway.run("save", planted, check=False)
+        assert done.returncode == 1, done
+        assert "belongs to user 65534, in a folder that everybody may write to" in done.stderr, done.stderr
+    for name in ("link", "file"):
+        (shared / f"{name}.toml.keys").symlink_to(victim)
+        os.chown(shared / f"{name}.toml.keys", NOBODY, NOBODY, follow_symlinks=False)
+        assert gateway.run("save", "--keys", shared / f"{name}.toml", check=False).returncode == 1
+        assert not (shared / f"{name}.toml").exists(), "nothing is half done"
+    assert victim.read_text() == "before" and (shared / "file").read_text() == ""
+    gateway.run("save", "--keys", shared / "new.toml")
+    gateway.run("save", "--keys", shared / "own" / "gw.toml")
+    # Elsewhere a configuration keeps its owner, who is to have no keys.
+    other = tmp_path / "other.toml"
+    for name in (other, tmp_path / "other.toml.keys"):
+        name.write_text("")
+        os.chown(name, NOBODY, NOBODY)
+    done = gateway.run("save", "--keys", other, check=False)
+    assert done.returncode == 1 and "belongs to user 65534, who would read the keys" in done.stderr, done.stderr
+    assert (other.read_text(), (tmp_path / "other.toml.keys").read_text()) == ("", "")
+    gateway.run("save", other)
+    assert other.stat().st_uid == NOBODY and "[[sa]]" not in other.read_text()
+    # A file behind a descriptor is appended to, and no file of ours is left beside.
+    both = tmp_path / "both"
+    both.write_text("first\n")
+    with both.open("a") as output:
+        env = os.environ | {"HITPATH_SOCKET": str(gateway.socket)}
+        subprocess.run([binary(), "save", "/dev/stdout"], stdout=output, env=env, check=True, stderr=subprocess.DEVNULL)
+    assert both.read_text().startswith("first\n") and both.read_text().endswith(other.read_text())
+    assert not [name for name in os.listdir(tmp_path) + os.listdir(shared) if name.startswith(".hitpath")]
 
 
 def test_a_log_that_grows_is_begun_anew(gateway, tmp_path):

@@ -1,15 +1,17 @@
 //! `hitpath save`: what is in force, as a configuration file.
 
-use std::fs::{self, OpenOptions, Permissions};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{self as unix, MetadataExt, OpenOptionsExt, PermissionsExt};
+mod file;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use api::{Reply, Request, SavedConfiguration};
 use clap::Args;
 use zeroize::Zeroizing;
 
+use self::file::Access;
 use crate::cli::Global;
 use crate::client;
 use runtime::exit::Exit;
@@ -54,6 +56,8 @@ impl Save {
             other => return Err(client::unexpected(&other)),
         };
         let SavedConfiguration { text, keys: of_sas, left_out } = &saved;
+        // Both are written before either is in its place, so that they fit each other.
+        let mut written = Vec::new();
         if let Some(path) = &keys {
             let mut text = Zeroizing::new(String::new());
             text.reserve(of_sas.iter().map(|key| 3 + 2 * key.bytes().len()).sum());
@@ -64,13 +68,14 @@ impl Save {
             // The daemon has to read it.
             let daemon = fs::metadata(global.socket()).ok();
             let daemon = daemon.map(|socket| (socket.uid(), socket.gid()));
-            write(path, text.as_bytes(), 0o600, daemon)?;
+            written.push(file::write(path, text.as_bytes(), Access::Secret(daemon))?);
         }
         match &self.file {
-            Some(file) => write(file, text.as_bytes(), 0o666, None)?,
+            Some(file) => written.push(file::write(file, text.as_bytes(), Access::Open)?),
             None if global.json => {}
             None => output::text(text)?,
         }
+        written.into_iter().try_for_each(file::Written::commit)?;
         if global.json {
             let text = self.file.is_none().then_some(text);
             output::json(&serde_json::json!({ "file": self.file, "keys": keys, "text": text,
@@ -79,83 +84,5 @@ impl Save {
             left_out.iter().for_each(|line| output::say(&format!("left out: {line}")));
         }
         Ok(Exit::Done)
-    }
-}
-
-/// Writes a file, all of it or nothing. One that is there keeps its owner and its mode, as far as `mode`
-/// allows; a new one belongs to `owner`, if we may give it away. What is no file, as a pipe or a terminal,
-/// is written to.
-fn write(path: &Path, bytes: &[u8], mode: u32, owner: Option<(u32, u32)>) -> anyhow::Result<()> {
-    let doing = || format!("writing {}", path.display());
-    // Behind links, so that they stay.
-    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let old = fs::metadata(path).ok();
-    if old.as_ref().is_some_and(|old| !old.is_file() && !old.is_dir()) {
-        let mut file = OpenOptions::new().write(true).open(path).with_context(doing)?;
-        return file.write_all(bytes).with_context(doing);
-    }
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    let new = PathBuf::from(new);
-    // One that is left of a run before may have another mode.
-    let _ = fs::remove_file(&new);
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(&new)
-        .with_context(doing)?;
-    let own = || match (&old, owner) {
-        (Some(old), _) => {
-            unix::fchown(&file, Some(old.uid()), Some(old.gid()))?;
-            file.set_permissions(Permissions::from_mode(old.mode() & mode))
-        }
-        (None, Some((user, group))) => match unix::fchown(&file, Some(user), Some(group)) {
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
-            given => given,
-        },
-        (None, None) => Ok(()),
-    };
-    let owned = own();
-    let written = owned.and_then(|()| file.write_all(bytes)).and_then(|()| file.sync_all());
-    written.and_then(|()| fs::rename(&new, path)).with_context(doing).inspect_err(|_| {
-        let _ = fs::remove_file(&new);
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::{FileTypeExt, symlink};
-
-    use super::*;
-
-    #[test]
-    fn what_is_there_stays_what_it_is() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        let mode = |name: &str| fs::metadata(at(name)).unwrap().mode() & 0o777;
-        // A new file, and one that is there with a mode of its own.
-        write(&at("new"), b"one", 0o600, None).unwrap();
-        assert_eq!((fs::read(at("new")).unwrap(), mode("new")), (b"one".to_vec(), 0o600));
-        fs::write(at("old"), "before").unwrap();
-        fs::set_permissions(at("old"), Permissions::from_mode(0o640)).unwrap();
-        write(&at("old"), b"two", 0o666, None).unwrap();
-        assert_eq!((fs::read(at("old")).unwrap(), mode("old")), (b"two".to_vec(), 0o640));
-        // Keys are for their owner alone.
-        write(&at("old"), b"key", 0o600, None).unwrap();
-        assert_eq!(mode("old"), 0o600);
-        symlink("old", at("link")).unwrap();
-        write(&at("link"), b"three", 0o666, None).unwrap();
-        assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
-        assert_eq!(fs::read(at("old")).unwrap(), b"three");
-        // Nothing is left beside them.
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
-        // No device is replaced, and what it says is said.
-        write(Path::new("/dev/null"), b"four", 0o666, None).unwrap();
-        let full = write(Path::new("/dev/full"), b"five", 0o666, None).unwrap_err();
-        assert!(full.to_string().contains("writing /dev/full"), "{full}");
-        for device in ["/dev/null", "/dev/full"] {
-            assert!(fs::metadata(device).unwrap().file_type().is_char_device(), "{device}");
-        }
     }
 }
