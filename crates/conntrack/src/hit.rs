@@ -193,12 +193,14 @@ impl Connections {
             }
             if let Some((to, next, tick)) = written {
                 let line = &entry.lines[direction.at()];
-                if !self.write(index, [control, to], line, [own, next], tick) {
-                    continue;
-                }
-                // Datagrams have no states that end sooner.
+                let is_written = self.write(index, [control, to], line, [own, next], tick);
+                // Datagrams have no states that end sooner. The state may be there also if another worker
+                // has written the side meanwhile, and looking too soon does no harm.
                 if !matches!(packet, Packet::Datagram) && to.state() != control.state() {
                     self.look_sooner(index, [control, to], now);
+                }
+                if !is_written {
+                    continue;
                 }
                 if self.settings.accounting {
                     self.count(line, length);

@@ -245,16 +245,17 @@ impl ControlThread {
     /// Ends the workers and closes their ports. What was changed is written, and replied to.
     pub(crate) fn stop(&mut self) {
         self.pool.stop();
-        let (tables, now) = (self.reader.load(), self.clock.now());
-        for (line, is_warning) in self.nat_log.last_lines(tables, now) {
-            self.say("nat", &line, is_warning);
-        }
         self.taps.end_all("the gateway has stopped");
         self.traces.end_all("the gateway has stopped");
         if let Some((writer, _)) = self.sequences.take() {
             writer.stop(&mut self.handler.control);
         }
         self.keeper = None;
+        // There may be many, and whoever reads them slow: what must not be lost is on the disk.
+        let (tables, now) = (self.reader.load(), self.clock.now());
+        for (line, is_warning) in self.nat_log.last_lines(tables, now) {
+            self.say("nat", &line, is_warning);
+        }
     }
 
     /// Gives the workers the queues of a port that the tables have already, and follows its

@@ -139,7 +139,9 @@ impl Confirming<'_, '_> {
                 }
                 Step::DecideAgain
             }
-            Changed::Written => {
+            Changed::Written(handle) => {
+                let made = course.made.iter_mut().find(|made| made.index == handle.index);
+                made.into_iter().for_each(|made| *made = handle);
                 course.changed.extend(written);
                 Step::DecideAgain
             }

@@ -17,8 +17,9 @@ pub(super) enum Changed {
     /// This connection is made, and has counted the packet, which is to be decided again as it is
     /// translated, or for its other connections.
     MadeAndGoesOn(Handle),
-    /// A connection's mark, label or helper is written, and the packet to be decided again.
-    Written,
+    /// A connection's mark, label or helper is written, which has another handle since, and the packet to be
+    /// decided again.
+    Written(Handle),
     /// The packet is to be decided again.
     DecideAgain,
     /// The packet is dropped.
@@ -58,7 +59,7 @@ impl Confirming<'_, '_> {
             None => Changed::Nothing,
             Some(&Change::Write { handle, mark, label, helper }) => {
                 match write(connections, handle, mark, label, helper) {
-                    Some(_) => Changed::Written,
+                    Some(handle) => Changed::Written(handle),
                     // Another worker has changed it meanwhile.
                     None => Changed::DecideAgain,
                 }
