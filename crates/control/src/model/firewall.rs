@@ -129,11 +129,15 @@ impl Draft<'_> {
         if *is.site == site(self.desired) {
             return Ok(());
         }
-        let done = self.compile_firewall(now).map_err(|why| {
+        let before = Arc::clone(&is.compiled);
+        self.compile_firewall(now).map_err(|why| {
             let message = format!("the firewall is in the way: {}", why.message);
             Refusal { code: RefusalCode::InUse, message, ..why }
-        });
-        done.map(|_| ())
+        })?;
+        match &self.desired.firewall {
+            Some(is) if !self.is_restoring => check_where_it_is(&before, is),
+            _ => Ok(()),
+        }
     }
 
     fn compile_firewall(&mut self, now: Time) -> Result<FirewallReport, Refusal> {
@@ -250,6 +254,34 @@ impl Draft<'_> {
             (None, None) => Ok(()),
         }
     }
+}
+
+/// Refuses that the firewall begins or ends, as ports move, in a VRF with ports in no zone: it would
+/// drop what they forward, or no longer drop what comes by them. Whoever wants that says it in the
+/// firewall.
+fn check_where_it_is(before: &Compiled, is: &DesiredFirewall) -> Result<(), Refusal> {
+    let (ports, after) = (&is.site.0, &is.compiled);
+    let zones = &is.spec().zones;
+    let is_forgotten = |port: &&SitePort| {
+        let in_no_zone = zones.iter().all(|zone| !zone.ports.contains(&port.name));
+        in_no_zone && !port.addresses.is_empty()
+    };
+    let forgotten = |vrf: &str| ports.iter().filter(is_forgotten).find(|port| port.vrf == vrf);
+    let begins = after.vrfs.iter().filter(|vrf| before.vrf(&vrf.name).is_none());
+    let ends = before.vrfs.iter().filter(|vrf| after.vrf(&vrf.name).is_none());
+    let begins = begins.map(|vrf| (vrf, "begin", "be dropped"));
+    let ends = ends.map(|vrf| (vrf, "end", "pass"));
+    for (vrf, happens, becomes) in begins.chain(ends) {
+        let Some(port) = forgotten(&vrf.name) else { continue };
+        let message = format!(
+            "the firewall would {happens} in VRF {}, where port {} is in no zone: what comes by it would \
+             {becomes}",
+            vrf.name, port.name
+        );
+        let hint = format!("hitpath firewall replace FILE, with port {} in a zone", port.name);
+        return Err(Refusal::new(RefusalCode::InUse, message).with_hint(hint));
+    }
+    Ok(())
 }
 
 /// What the firewall is compiled for: the ports, and the names of VRFs.

@@ -209,6 +209,46 @@ fn another_address_compiles_it_anew() {
 }
 
 #[test]
+fn it_neither_begins_nor_ends_where_ports_are_in_no_zone() {
+    let mut control = running(SITE);
+    for line in [
+        "link add green type vrf table 77",
+        "link add link dmz name dmz.5 type vlan id 5",
+        "link add link dmz name dmz.6 type vlan id 6",
+        "addr add 198.51.100.1/24 dev dmz.6",
+    ] {
+        run(&mut control, line).unwrap();
+    }
+    let firewall = "[firewall]\ndefault = \"drop\"\n\n[[firewall.zone]]\nname = \"all\"\nports = [\"dmz.5\"]\n";
+    let put = |control: &mut Control, text: &str| {
+        let (spec, _) = crate::config::load_firewall("fw.toml", text).unwrap();
+        handle(control, Request::FirewallReplace(Box::new(spec.unwrap())), NOW).unwrap();
+    };
+    run(&mut control, "link set dmz.5 master green").unwrap();
+    put(&mut control, firewall);
+    // What main forwards would be dropped.
+    let refusal = run(&mut control, "link set dmz.5 nomaster").unwrap_err();
+    let begins = "the firewall would begin in VRF main, where port ";
+    assert!(refusal.message.starts_with(begins), "{refusal}");
+    assert!(
+        refusal.message.ends_with("is in no zone: what comes by it would be dropped"),
+        "{refusal}"
+    );
+    assert_eq!(firewall_flows(&mut control, "vrf=main"), [""; 0]);
+    // What comes by a port that is dropped would pass.
+    run(&mut control, "link set dmz.6 master green").unwrap();
+    run(&mut control, "link add empty type vrf table 78").unwrap();
+    let refusal = run(&mut control, "link set dmz.5 master empty").unwrap_err();
+    let ends = "the firewall would end in VRF green, where port dmz.6 is in no zone: what comes by it \
+                would pass";
+    assert_eq!(refusal.message, ends);
+    // Whoever says it in the firewall may move it.
+    put(&mut control, &firewall.replace("[\"dmz.5\"]", "[\"dmz.5\", \"dmz.6\"]"));
+    run(&mut control, "link set dmz.5 master empty").unwrap();
+    assert_ne!(firewall_flows(&mut control, "vrf=empty"), [""; 0]);
+}
+
+#[test]
 fn a_flow_by_hand_in_its_place_is_named() {
     let mut control = running(SITE);
     run(&mut control, "flow add table=0,priority=9,arp actions=drop").unwrap();
