@@ -1,6 +1,6 @@
 //! Reassembly on a sequence of fragments.
 
-use flow::{Reassembled, Reassembly};
+use flow::{Group, Reassembled, Reassembly};
 use packet::{Pool, Time};
 use wire::{Origin, PacketFields, PortId, Protocol, VrfId, headers, ipv4, ipv6};
 
@@ -40,7 +40,8 @@ pub fn examine(bytes: &[u8]) -> (u64, u64) {
         let Some(packet) = pool.take_copy(&packet_bytes) else { continue };
         sent += 1;
         let key = headers.key(VrfId(1), Origin::Port(PortId(1)), PacketFields::NONE);
-        match reassembly.push(now, &key, &headers, packet, &mut pool) {
+        let group = Group::Origin(key.origin);
+        match reassembly.push(now, (&key, group), &headers, packet, &mut pool) {
             Reassembled::Complete { packet, .. } => {
                 completed += 1;
                 let whole = headers::parse(packet.bytes()).expect("a packet that is right");

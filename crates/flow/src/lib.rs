@@ -22,5 +22,5 @@ pub use edge_queue::{EdgeQueue, Release};
 pub use fragment_upper::{FragmentUpper, Recalled};
 pub use neighbour_queue::{GivenUp, Held, NeighbourQueue, Sender};
 pub use rate::{FairLimiter, RateLimiter};
-pub use reassembly::{Reassembled, Reassembly};
+pub use reassembly::{Group, Reassembled, Reassembly};
 pub use shares::Guarantee;

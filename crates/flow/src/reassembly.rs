@@ -10,7 +10,7 @@ use packet::{
     CAPACITY, DropReason, HEADROOM, LARGE_CAPACITY, MAX_FRAME, MAX_LARGE_FRAME, Packet, Pool, Time,
 };
 use siphasher::sip::SipHasher13;
-use types::HighestShares;
+use types::{HighestShares, Side};
 use wire::{
     Addresses, FlowKey, FragmentClass, Headers, Origin, PortId, Protocol, VrfId, ipv4, ipv6,
 };
@@ -69,12 +69,12 @@ pub enum Reassembled {
 ///
 /// At most 256 datagrams are incomplete at once, each of at most 16 fragments, and each holds one
 /// buffer, however many fragments it has: a small one, or a large one once it is seen that it needs
-/// it, which at most 16 hold at once. If there are more, one is given up: of the VRF that has most,
-/// the one that waited longest. Fragments that overlap cost their whole datagram (RFC
+/// it, which at most 16 hold at once. If there are more, one is given up: of the VRF that has most, and of
+/// the group that has most there, the one that waited longest. Fragments that overlap cost their whole datagram (RFC
 /// 5722), for IPv4 as well.
 ///
-/// Fragments that an SA decrypted are never put together with others: what came in clear must not
-/// pass for protected.
+/// Fragments of one [`Group`] alone are put together: what came in clear must not pass for protected, nor
+/// what came from outside for what is inside.
 pub struct Reassembly {
     hasher: SipHasher13,
     /// By place: the hash of the datagram there.
@@ -90,10 +90,22 @@ pub struct Reassembly {
     highest: HighestShares,
 }
 
+/// Where fragments come from, as far as those of one datagram have that in common: they may come by several
+/// ports, but not by such as are judged differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Group {
+    /// By any port of this side of the IPsec boundary.
+    Side(Side),
+    /// By any port of this zone of the firewall, and of this side.
+    Zone(u16, Side),
+    /// By this port alone, or by this SA.
+    Origin(Origin),
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Datagram {
     vrf: VrfId,
-    origin: Origin,
+    group: Group,
     addresses: Addresses,
     /// Zero for IPv6, whose fragments need not agree on it (RFC 8200 section 4.5).
     protocol: Protocol,
@@ -150,13 +162,12 @@ impl Reassembly {
     }
 
     /// Takes in a fragment. `packet` begins with the IP header, `headers` is what
-    /// [`wire::headers::parse`] said of it, and `key` names its flow; fragments of other origins are of other
-    /// datagrams. A packet that is no fragment
-    /// is complete.
+    /// [`wire::headers::parse`] said of it, and `key` names its flow; fragments of other groups are of other
+    /// datagrams. A packet that is no fragment is complete.
     pub fn push(
         &mut self,
         now: Time,
-        key: &FlowKey,
+        (key, group): (&FlowKey, Group),
         headers: &Headers,
         mut packet: Packet,
         pool: &mut Pool,
@@ -164,7 +175,7 @@ impl Reassembly {
         if headers.fragment.class == FragmentClass::Whole {
             return Reassembled::Complete { packet, largest: 0 };
         }
-        let datagram = Datagram::of(key, headers.fragment.identification);
+        let datagram = Datagram::of(key, group, headers.fragment.identification);
         let tag = self.tag(&datagram);
         let found = self.find(&datagram, tag);
         let mut evicted = 0;
@@ -176,9 +187,10 @@ impl Reassembly {
                     return Reassembled::Dropped { reason: DropReason::NoBuffer, fragments: 1 };
                 };
                 if self.shares.is_at_highest(datagram.vrf) {
-                    evicted = self.abandon(self.oldest_of(Some(datagram.vrf)), pool);
+                    let own = self.oldest(|it| it.datagram.vrf == datagram.vrf);
+                    evicted = own.map_or(0, |place| self.abandon(place, pool));
                 } else if self.free.is_empty() {
-                    evicted = self.abandon(self.place_for(datagram.vrf), pool);
+                    evicted = self.make_place(datagram.vrf, pool);
                 }
                 // An abandoned place is a free one.
                 let place = usize::from(self.free.pop().unwrap_or(0));
@@ -246,21 +258,31 @@ impl Reassembly {
         }
     }
 
-    /// The place that is given up for a datagram of `vrf` if none is free: of the VRF that has most,
-    /// the one that waited longest.
-    fn place_for(&self, vrf: VrfId) -> usize {
+    /// Frees a place for a datagram of `vrf`: of the VRF that has most. Returns how many fragments were there.
+    fn make_place(&mut self, vrf: VrfId, pool: &mut Pool) -> u64 {
         let largest = self.shares.gives_way_to(vrf);
         let from = largest.or_else(|| (self.shares.of(vrf) > 0).then_some(vrf));
-        self.oldest_of(from)
+        let place = self.oldest(|it| from.is_none_or(|vrf| it.datagram.vrf == vrf));
+        place.map_or(0, |place| self.abandon(place, pool))
     }
 
-    /// The place of the datagram that waited longest: of a VRF, or of all.
-    fn oldest_of(&self, from: Option<VrfId>) -> usize {
-        let is_of = |incomplete: &Incomplete| from.is_none_or(|vrf| incomplete.datagram.vrf == vrf);
-        (0..MAX_DATAGRAMS)
-            .filter(|&place| self.places[place].as_ref().is_some_and(is_of))
-            .min_by_key(|&place| self.deadlines.get(place))
-            .unwrap_or(0)
+    /// The place of one of these datagrams: of the group that has most of them, the one that waited longest.
+    fn oldest(&self, is_meant: impl Fn(&Incomplete) -> bool) -> Option<usize> {
+        let meant = || {
+            let places = self.places.iter().enumerate();
+            places.filter_map(|(place, it)| Some((place, it.as_ref().filter(|it| is_meant(it))?)))
+        };
+        let mut groups: ArrayVec<((VrfId, Group), usize), MAX_DATAGRAMS> = ArrayVec::new();
+        for (_, incomplete) in meant() {
+            let own = incomplete.datagram.owner();
+            match groups.iter_mut().find(|(owner, _)| *owner == own) {
+                Some((_, count)) => *count += 1,
+                None => groups.push((own, 1)),
+            }
+        }
+        let (largest, _) = groups.into_iter().max_by_key(|(_, count)| *count)?;
+        let places = meant().filter(|(_, it)| it.datagram.owner() == largest);
+        places.map(|(place, _)| place).min_by_key(|&place| self.deadlines.get(place))
     }
 
     /// When [`Reassembly::expire`] has something to do.
@@ -303,7 +325,7 @@ impl Reassembly {
     }
 
     /// If there are too many datagrams in large buffers, in all or of `own`, frees the place of
-    /// another one than `place`: of the VRF that has most, or of `own`, the one that waited longest.
+    /// another one than `place`: of the VRF that has most, or of `own`.
     /// Returns how many fragments were there.
     fn abandon_large(&mut self, place: usize, own: VrfId, pool: &mut Pool) -> u64 {
         let highest = self.highest.get(&own).map(|share| share.of(MAX_LARGE));
@@ -318,15 +340,13 @@ impl Reassembly {
             _ if self.large <= MAX_LARGE => return 0,
             _ => shares.largest().map(|(vrf, _)| vrf),
         };
-        let is_large = |incomplete: &Incomplete| {
-            incomplete.buffer.is_large() && from.is_none_or(|vrf| incomplete.datagram.vrf == vrf)
-        };
-        let others = (0..MAX_DATAGRAMS)
-            .filter(|&other| other != place && self.places[other].as_ref().is_some_and(is_large));
-        match others.min_by_key(|&other| self.deadlines.get(other)) {
-            Some(oldest) => self.abandon(oldest, pool),
-            None => 0,
-        }
+        let own = self.places[place].as_ref().map(|it| it.datagram);
+        let oldest = self.oldest(|it| {
+            it.buffer.is_large()
+                && from.is_none_or(|vrf| it.datagram.vrf == vrf)
+                && Some(it.datagram) != own
+        });
+        oldest.map_or(0, |oldest| self.abandon(oldest, pool))
     }
 
     fn vacate(&mut self, place: usize) -> Option<Incomplete> {
@@ -349,10 +369,14 @@ impl fmt::Debug for Reassembly {
 }
 
 impl Datagram {
-    fn of(key: &FlowKey, identification: u32) -> Self {
+    fn of(key: &FlowKey, group: Group, identification: u32) -> Self {
         let protocol = if key.addresses.is_v6() { Protocol(0) } else { key.protocol };
-        let FlowKey { vrf, origin, addresses, .. } = *key;
-        Self { vrf, origin, addresses, protocol, identification }
+        let FlowKey { vrf, addresses, .. } = *key;
+        Self { vrf, group, addresses, protocol, identification }
+    }
+
+    const fn owner(&self) -> (VrfId, Group) {
+        (self.vrf, self.group)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use flow::{Guarantee, Held, NeighbourQueue, RateLimiter, Sender};
+use flow::{Group, Guarantee, Held, NeighbourQueue, RateLimiter, Sender};
 use packet::{Batch, DropReason, Packet, Pool, Port, PortError, Time};
 use tables::{Cell, CellId, Event, NextHop, NextHopId, NextHopState, Qdiscs, Tables, WorkerCells};
 use wire::ethernet::EtherType;
@@ -41,12 +41,16 @@ impl<'t> Objects<'t> {
         self.tables.port(id)
     }
 
-    /// Where a fragment came from, as far as fragments of one datagram have that in common: they may come by
-    /// several ports, but not by both sides of the IPsec boundary, which owe different policies.
-    pub(crate) fn origin_of_fragments(&self, origin: Origin) -> Origin {
-        match origin {
-            Origin::Port(port) => Origin::Port(PortId(self.tables.boundary(port).side as u16)),
-            other => other,
+    /// Whose fragments a fragment may be put together with: not those of the other side of the IPsec
+    /// boundary, which owes different policies, nor of another zone of the firewall. Other flows may tell
+    /// any port from the others.
+    pub(crate) fn group_of_fragments(&self, vrf: VrfId, origin: Origin) -> Group {
+        let Origin::Port(port) = origin else { return Group::Origin(origin) };
+        let side = self.tables.boundary(port).side;
+        match self.tables.firewall_zone(port) {
+            Some(zone) => Group::Zone(zone, side),
+            None if self.tables.pipeline().has(vrf) => Group::Origin(origin),
+            None => Group::Side(side),
         }
     }
 

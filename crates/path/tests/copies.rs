@@ -128,15 +128,8 @@ fn a_copy_that_leaves_as_it_is_opens_a_connection_whatever_its_hop_limit() {
 #[test]
 fn a_datagram_for_the_gateway_itself_is_copied_once() {
     let mut gateway = gateway("ip,in_port=lan,actions=output:wan,NORMAL");
-    let mut whole = udp(HERE, "192.168.13.1", (5000, 53), 2000);
-    whole[6] = 0;
-    wire::ipv4::fill_checksum(&mut whole);
-    let pieces: Vec<_> = wire::fragment::plan(&whole, 1500).unwrap().collect();
-    for piece in &pieces {
-        let mut bytes = vec![0; piece.total_length()];
-        wire::fragment::write(&whole, piece, &mut bytes).unwrap();
-        gateway.receive(LAN, &bytes);
-    }
+    let pieces = pieces_of(&udp(HERE, "192.168.13.1", (5000, 53), 2000), 1500);
+    pieces.iter().for_each(|piece| gateway.receive(LAN, piece));
     assert_eq!(gateway.sent(WAN).len(), pieces.len(), "{:?}", gateway.drops());
     assert_eq!(gateway.worker.statistics().reassembled.read(), 1, "{:?}", gateway.drops());
     gateway.assert_nothing_lost();

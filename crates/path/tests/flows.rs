@@ -1,170 +1,20 @@
-//! Match-action tables, connections and NAT, with packets on their way through a whole gateway.
+//! Match-action tables and connections, with packets on their way through a whole gateway.
 
+#[path = "fixture/built.rs"]
+mod built;
 mod fixture;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conntrack::{Connections, CtState, Settings};
+use built::*;
 use fixture::*;
 use flow::CacheTable;
 use packet::{DropReason, Time};
-use pipeline::{
-    Action, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline, PortChoice,
-};
-use tables::Tables;
-use wire::{PortId, Protocol, TcpFlags, VrfId, headers};
-
-const HERE: &str = "192.168.13.5";
-const THERE: &str = "192.168.12.7";
-
-fn flow(table: u8, priority: u16, matches: &[(Field, u128, u128)], actions: &[Action]) -> Flow {
-    let mut all = Match::ANY;
-    for (field, value, mask) in matches {
-        all.set(*field, *value, *mask);
-    }
-    Flow {
-        vrf: VrfId::MAIN,
-        table,
-        priority,
-        matches: all,
-        actions: actions.to_vec(),
-        cookie: 0,
-        idle_timeout: 0,
-        hard_timeout: 0,
-    }
-}
-
-fn by(port: PortId) -> (Field, u128, u128) {
-    (Field::InPort, port.0.into(), 0xffff)
-}
-
-/// These bits of ct_state set, and these not.
-fn state(set: CtState, unset: CtState) -> (Field, u128, u128) {
-    (Field::CtState, set.0.into(), (set.0 | unset.0).into())
-}
-
-const NO: CtState = CtState(0);
-
-fn ct(commit: bool, table: Option<u8>, nat: Option<NatSpec>) -> Action {
-    Action::Ct(Box::new(Ct {
-        commit,
-        force: false,
-        zone: pipeline::Zone::Vrf,
-        table,
-        nat,
-        exec: Vec::new(),
-        alg: None,
-        limit: None,
-    }))
-}
-
-fn nat(end: NatEnd, addresses: &str, ports: Option<(u16, u16)>) -> NatSpec {
-    NatSpec {
-        new: Some(Arc::new(NatNew {
-            end,
-            addresses: Some(range(addresses)),
-            ports,
-            choice: None,
-            persistent: false,
-            endpoint_independent: false,
-            blocks: None,
-        })),
-        twice: true,
-    }
-}
-
-/// The firewall of the literature: what begins inside may go out and be answered.
-fn seven_flows() -> Vec<Flow> {
-    let (new, est) = (CtState::NEW | CtState::TRK, CtState::EST | CtState::TRK);
-    vec![
-        flow(0, 1, &[], &[]),
-        flow(0, 100, &[state(NO, CtState::TRK)], &[ct(false, Some(1), None)]),
-        flow(1, 10, &[state(new, NO), by(LAN)], &[ct(true, None, None), Action::Output(WAN)]),
-        flow(1, 10, &[state(new, NO), by(WAN)], &[]),
-        flow(1, 10, &[state(est, NO), by(LAN)], &[Action::Output(WAN)]),
-        flow(1, 10, &[state(est, NO), by(WAN)], &[Action::Output(LAN)]),
-    ]
-}
-
-/// The same, with routes, and inside addresses translated to one outside.
-fn masquerade(to: &str) -> Vec<Flow> {
-    let (new, est) = (CtState::NEW | CtState::TRK, CtState::EST | CtState::TRK);
-    let related = CtState::REL | CtState::TRK;
-    let translated = Some(nat(NatEnd::Source, to, None));
-    vec![
-        flow(0, 100, &[], &[ct(false, Some(1), Some(NatSpec::default()))]),
-        flow(1, 20, &[state(est, NO)], &[Action::Normal]),
-        flow(1, 20, &[state(related, CtState::NEW)], &[Action::Normal]),
-        flow(1, 10, &[state(new, NO), by(LAN)], &[ct(true, None, translated), Action::Normal]),
-    ]
-}
-
-fn with_flows(mut tables: Tables, flows: Vec<Flow>, connections: u32) -> Tables {
-    let settings = Settings { connections, ipv6_connections: connections, ..Settings::default() };
-    let table = Connections::new(&settings, [1, 2], Time(1_000_000_000)).unwrap();
-    tables.set_connections(Arc::new(table));
-    let mut pipeline = Pipeline::new();
-    for flow in flows {
-        let change = Change::Add { flow, check_overlap: false };
-        pipeline.apply(change, Owner::User).unwrap();
-    }
-    tables.set_pipeline(pipeline, Time(1_000_000_000)).unwrap();
-    tables
-}
-
-fn gateway(flows: Vec<Flow>) -> Gateway {
-    Gateway::new(with_flows(plain_tables(), flows, 1024))
-}
-
-fn counts(gateway: &Gateway) -> conntrack::Counts {
-    gateway.publisher.current().connections().unwrap().counts()
-}
-
-/// Packets that each flow has counted.
-fn counted(gateway: &Gateway) -> Vec<u64> {
-    let tables = gateway.publisher.current();
-    let count = |id| tables.flow_meter(id).unwrap().counters.read().0;
-    tables.pipeline().sorted().into_iter().map(|entry| count(entry.id)).collect()
-}
-
-fn segment(ends: (&str, &str), ports: (u16, u16), flags: u8, numbers: (u32, u32)) -> Vec<u8> {
-    let (source, destination) = (ip(ends.0), ip(ends.1));
-    let header = wire::tcp::Header {
-        source: ports.0,
-        destination: ports.1,
-        sequence: numbers.0,
-        acknowledgment: numbers.1,
-        header_length: 20,
-        flags: TcpFlags(flags),
-        window: 8192,
-        ..Default::default()
-    };
-    let mut segment = header.to_bytes().to_vec();
-    wire::tcp::fill_checksum(&addresses(source, destination), &mut segment);
-    packet(source, destination, Protocol::TCP, 64, &segment)
-}
-
-/// Source, destination, and their ports.
-fn ends(packet: &[u8]) -> String {
-    let headers = headers::parse(packet).unwrap();
-    let addresses = headers.addresses;
-    match headers.upper {
-        wire::Upper::Ports { source, destination } => {
-            format!("{}:{source} {}:{destination}", addresses.source(), addresses.destination())
-        }
-        other => format!("{} {} {other:?}", addresses.source(), addresses.destination()),
-    }
-}
-
-#[track_caller]
-fn assert_checksums_are_right(packet: &[u8]) {
-    let headers = headers::parse(packet).unwrap();
-    let upper = headers.upper_bytes(packet);
-    let is_right = wire::checksum::upper_is_right(&headers.addresses, headers.protocol, upper);
-    assert!(is_right, "{packet:02x?}");
-}
+use pipeline::{Action, Change, Ct, Field, Flow, NatEnd, Owner, Pipeline};
+use tables::Side;
+use wire::{PortId, Protocol, VrfId};
 
 #[test]
 fn what_begins_inside_is_answered_and_nothing_else_comes_in() {
@@ -253,181 +103,6 @@ fn tcp_is_held_against_its_windows() {
     // A right one ends the connection.
     gateway.receive(WAN, &back(4, (9001, 0)));
     gateway.sent_one(LAN);
-    gateway.assert_nothing_lost();
-}
-
-#[test]
-fn sources_are_translated_and_answers_find_their_way_back() {
-    let mut gateway = gateway(masquerade("203.0.113.9"));
-    for more in 0..3 {
-        gateway.receive(LAN, &udp(HERE, THERE, (5000, 53), 10));
-        let (to, packet) = gateway.sent_one(WAN);
-        assert_eq!((to, ends(&packet).as_str()), (PEER_MAC, "203.0.113.9:5000 192.168.12.7:53"));
-        assert_checksums_are_right(&packet);
-        gateway.receive(WAN, &udp(THERE, "203.0.113.9", (53, 5000), 10 + more));
-        let (to, packet) = gateway.sent_one(LAN);
-        assert_eq!((to, ends(&packet).as_str()), (HOST_MAC, "192.168.12.7:53 192.168.13.5:5000"));
-        assert_checksums_are_right(&packet);
-    }
-    // Another host with the same port gets another one.
-    gateway.receive(LAN, &udp("192.168.13.6", THERE, (5000, 53), 10));
-    let (_, packet) = gateway.sent_one(WAN);
-    assert_ne!(ends(&packet), "203.0.113.9:5000 192.168.12.7:53");
-    assert!(ends(&packet).starts_with("203.0.113.9:"), "{}", ends(&packet));
-    // TCP, and ping.
-    gateway.receive(LAN, &segment((HERE, THERE), (4000, 80), 2, (1000, 0)));
-    let (_, packet) = gateway.sent_one(WAN);
-    assert_eq!(ends(&packet), "203.0.113.9:4000 192.168.12.7:80");
-    assert_checksums_are_right(&packet);
-    assert_eq!(counts(&gateway).connections, 3);
-    // To the outside address, of nobody's connection.
-    gateway.receive(WAN, &udp(THERE, "203.0.113.9", (54, 5000), 10));
-    assert_eq!(gateway.drops(), [("flow_miss", 1)]);
-    gateway.assert_nothing_lost();
-}
-
-#[test]
-fn errors_about_translated_packets_reach_their_sender() {
-    let mut gateway = gateway(masquerade("203.0.113.9"));
-    gateway.receive(LAN, &udp(HERE, THERE, (5000, 53), 10));
-    let (_, translated) = gateway.sent_one(WAN);
-    let mut error = vec![11, 0, 0, 0, 0, 0, 0, 0];
-    error.extend(&translated[..28]);
-    let sum = wire::checksum::checksum(&error);
-    error[2..4].copy_from_slice(&sum.to_be_bytes());
-    let error = packet(ip("198.51.100.1"), ip("203.0.113.9"), Protocol::ICMP, 64, &error);
-    gateway.receive(WAN, &error);
-    let (_, told) = gateway.sent_one(LAN);
-    assert_eq!(told[12..20], [198, 51, 100, 1, 192, 168, 13, 5]);
-    assert_eq!(wire::checksum::checksum(&told[20..]), 0);
-    assert_eq!(told[40..48], [192, 168, 13, 5, 192, 168, 12, 7]);
-    assert_eq!(told[48..52], [0x13, 0x88, 0, 53]);
-    gateway.assert_nothing_lost();
-}
-
-#[test]
-fn destinations_are_translated() {
-    let (new, est) = (CtState::NEW | CtState::TRK, CtState::EST | CtState::TRK);
-    let inside = Some(nat(NatEnd::Destination, HERE, Some((80, 80))));
-    let mut gateway = gateway(vec![
-        flow(0, 100, &[], &[ct(false, Some(1), Some(NatSpec::default()))]),
-        flow(1, 20, &[state(est, NO)], &[Action::Normal]),
-        flow(1, 10, &[state(new, NO), by(WAN)], &[ct(true, None, inside), Action::Normal]),
-    ]);
-    gateway.receive(WAN, &segment((THERE, "192.168.11.2"), (4000, 8080), 2, (1000, 0)));
-    let (_, packet) = gateway.sent_one(LAN);
-    assert_eq!(ends(&packet), "192.168.12.7:4000 192.168.13.5:80");
-    assert_checksums_are_right(&packet);
-    gateway.receive(LAN, &segment((HERE, THERE), (80, 4000), 0x12, (9000, 1001)));
-    let (_, packet) = gateway.sent_one(WAN);
-    assert_eq!(ends(&packet), "192.168.11.2:8080 192.168.12.7:4000");
-    assert_checksums_are_right(&packet);
-    gateway.assert_nothing_lost();
-}
-
-/// A port of the range is kept; one that is to be chosen follows from the packet's addresses and
-/// ports, and not from its source's address alone.
-#[test]
-fn ports_of_destinations_are_kept_or_chosen() {
-    let new = CtState::NEW | CtState::TRK;
-    let ports = |choice: Option<PortChoice>| {
-        let mut inside = nat(NatEnd::Destination, HERE, Some((8000, 8099)));
-        Arc::make_mut(inside.new.as_mut().unwrap()).choice = choice;
-        let mut gateway = gateway(vec![
-            flow(0, 100, &[], &[ct(false, Some(1), Some(NatSpec::default()))]),
-            flow(
-                1,
-                10,
-                &[state(new, NO), by(WAN)],
-                &[ct(true, None, Some(inside)), Action::Normal],
-            ),
-        ]);
-        let mut ports = Vec::new();
-        for source in 4000..4050 {
-            gateway.receive(WAN, &udp(THERE, "192.168.11.2", (source, 8080), 10));
-            let (_, packet) = gateway.sent_one(LAN);
-            ports.push(u16::from_be_bytes([packet[22], packet[23]]));
-        }
-        gateway.assert_nothing_lost();
-        ports
-    };
-    assert_eq!(ports(None), [8080; 50]);
-    for choice in [PortChoice::Hash, PortChoice::Random] {
-        let chosen = ports(Some(choice));
-        assert!(chosen.iter().all(|port| (8000..8100).contains(port)), "{chosen:?}");
-        let distinct: BTreeSet<_> = chosen.iter().collect();
-        assert!(distinct.len() > 25, "{chosen:?}");
-        assert_eq!(ports(Some(choice)), chosen, "the same of another gateway");
-    }
-}
-
-/// By its key, the packet is none that the new flow matches.
-#[test]
-fn a_flow_that_matches_what_a_packet_is_translated_to_concerns_it() {
-    let (new, est) = (CtState::NEW | CtState::TRK, CtState::EST | CtState::TRK);
-    let inside = Some(nat(NatEnd::Destination, HERE, Some((80, 80))));
-    let mut gateway = gateway(vec![
-        flow(0, 100, &[], &[ct(false, Some(1), Some(NatSpec::default()))]),
-        flow(1, 20, &[state(est, NO)], &[Action::Normal]),
-        flow(1, 10, &[state(new, NO), by(WAN)], &[ct(true, None, inside), Action::Normal]),
-    ]);
-    let packets = || udp(THERE, "192.168.11.2", (4000, 8080), 10);
-    gateway.receive(WAN, &packets());
-    gateway.sent_one(LAN);
-    gateway.receive(LAN, &udp(HERE, THERE, (80, 4000), 10));
-    gateway.sent_one(WAN);
-    for _ in 0..3 {
-        gateway.receive(WAN, &packets());
-        gateway.sent_one(LAN);
-    }
-    gateway.change(|tables| {
-        let mut pipeline = tables.pipeline().clone();
-        let here = (Field::NwDst, u128::from(v4(HERE).to_bits()), u128::from(u32::MAX));
-        let drop = flow(1, 30, &[(Field::DlType, 0x0800, 0xffff), here], &[]);
-        let change = Change::Add { flow: drop, check_overlap: false };
-        pipeline.apply(change, Owner::User).unwrap();
-        tables.set_pipeline(pipeline, Time(1_000_000_000)).unwrap();
-    });
-    gateway.receive(WAN, &packets());
-    assert_eq!(gateway.sent(LAN), []);
-    gateway.assert_nothing_lost();
-}
-
-/// As in Open vSwitch: what goes on behind `ct(table=1)` is the packet that the other way did not touch.
-#[test]
-fn a_packet_goes_on_untranslated_where_another_way_translates_it() {
-    let (new, est) = (CtState::NEW | CtState::TRK, CtState::EST | CtState::TRK);
-    let outside = Some(nat(NatEnd::Source, "203.0.113.9", None));
-    let mut gateway = gateway(vec![
-        flow(0, 100, &[], &[ct(false, Some(1), None), Action::Normal]),
-        flow(1, 20, &[state(est, NO)], &[ct(false, Some(2), Some(NatSpec::default()))]),
-        flow(1, 10, &[state(new, NO), by(LAN)], &[ct(true, None, outside)]),
-    ]);
-    let out = udp(HERE, THERE, (5000, 53), 10);
-    for round in 0..4 {
-        gateway.receive(LAN, &out);
-        let (_, packet) = gateway.sent_one(WAN);
-        assert_eq!(ends(&packet), "192.168.13.5:5000 192.168.12.7:53", "round {round}");
-        if round == 0 {
-            // Now it is established, and table 1 has the packet translated.
-            gateway.receive(WAN, &udp(THERE, "203.0.113.9", (53, 5000), 10));
-            gateway.sent(WAN);
-        }
-    }
-    assert_eq!(counts(&gateway).connections, 1);
-    gateway.assert_nothing_lost();
-}
-
-#[test]
-fn a_hop_limit_that_runs_out_is_told_of_the_packet_as_it_came() {
-    let mut gateway = gateway(masquerade("203.0.113.9"));
-    let mut last = udp(HERE, THERE, (5000, 53), 10);
-    last[8] = 1;
-    wire::ipv4::fill_checksum(&mut last);
-    gateway.receive(LAN, &last);
-    assert_eq!(gateway.sent(WAN), []);
-    let (_, told) = gateway.sent_one(LAN);
-    assert_eq!(told[28 + 12..28 + 20], [192, 168, 13, 5, 192, 168, 12, 7]);
     gateway.assert_nothing_lost();
 }
 
@@ -541,45 +216,6 @@ fn arp_that_no_flow_matches_is_not_answered() {
 }
 
 #[test]
-fn fragments_of_a_translated_connection_are_made_whole_and_cut_again() {
-    // No longer than they came, and not at all if they are shorter than any link needs.
-    for (length, limit, expected) in
-        [(2000, 1500, vec![1500, 548]), (1300, 640, vec![636, 636, 96]), (100, 68, vec![128])]
-    {
-        cut_again(length, limit, &expected);
-    }
-}
-
-fn cut_again(length: usize, limit: u16, expected: &[usize]) {
-    let mut gateway = gateway(masquerade("203.0.113.9"));
-    let mut whole = udp(HERE, THERE, (5000, 53), length);
-    whole[6] = 0;
-    wire::ipv4::fill_checksum(&mut whole);
-    let plan = wire::fragment::plan(&whole, limit).unwrap();
-    let pieces: Vec<Vec<u8>> = plan
-        .map(|piece| {
-            let mut bytes = vec![0; piece.total_length()];
-            wire::fragment::write(&whole, &piece, &mut bytes).unwrap();
-            bytes
-        })
-        .collect();
-    for piece in pieces.iter().rev() {
-        gateway.receive(LAN, piece);
-    }
-    let sent = gateway.sent(WAN);
-    let lengths: Vec<_> = sent.iter().map(|(_, piece)| piece.len()).collect();
-    assert_eq!(lengths, expected, "{:?}", gateway.drops());
-    for (_, piece) in &sent {
-        assert_eq!(piece[12..16], [203, 0, 113, 9]);
-    }
-    gateway.assert_nothing_lost();
-}
-
-fn set(field: Field, value: u128) -> Action {
-    Action::Set { word: pipeline::SetWord::Mod, field, value, mask: field.max() }
-}
-
-#[test]
 fn what_flows_write_stands_in_the_packet() {
     let to = v4("192.168.12.99").to_bits().into();
     let mut gateway = gateway(vec![flow(
@@ -639,16 +275,6 @@ fn what_is_not_done_is_refused_when_it_is_asked_for() {
     assert!(blocks(512, Some("2001:db8::1-2001:db8::2")).starts_with("there may be 1 to"));
 }
 
-/// By which port the packet would be routed.
-fn to(exit: pipeline::Exit) -> (Field, u128, u128) {
-    let number = match exit {
-        pipeline::Exit::None => 0xffff,
-        pipeline::Exit::Local => 0xfffe,
-        pipeline::Exit::Port(port) => port.0,
-    };
-    (Field::Oif, number.into(), 0xffff)
-}
-
 #[test]
 fn flows_ask_where_a_packet_would_be_routed() {
     use pipeline::Exit;
@@ -705,53 +331,6 @@ fn flows_ask_where_a_packet_would_be_routed() {
 }
 
 #[test]
-fn a_destination_is_translated_before_flows_see_its_route_and_then_the_source() {
-    use pipeline::Exit;
-
-    let (new, est) = (CtState::NEW | CtState::TRK, CtState::EST | CtState::TRK);
-    let inside = Some(nat(NatEnd::Destination, "192.168.13.80", Some((80, 80))));
-    let own = Some(nat(NatEnd::Source, "192.168.13.1", None));
-    let outside = (Field::NwDst, u128::from(v4("203.0.113.9").to_bits()), u128::from(u32::MAX));
-    let server = (Field::NwDst, u128::from(v4("192.168.13.80").to_bits()), u128::from(u32::MAX));
-    let ip4 = (Field::DlType, 0x0800, 0xffff);
-    let mut gateway = gateway(vec![
-        flow(0, 100, &[], &[ct(false, Some(1), Some(NatSpec::default()))]),
-        flow(1, 30, &[state(est, NO)], &[Action::Normal]),
-        flow(1, 20, &[state(new, NO), ip4, outside], &[ct(true, Some(2), inside)]),
-        flow(
-            2,
-            10,
-            &[state(new | CtState::DNAT, NO), ip4, server, to(Exit::Port(LAN))],
-            &[ct(true, None, own), Action::Normal],
-        ),
-    ]);
-    gateway.change(|tables| {
-        tables.set_neighbour(LAN, ip("192.168.13.80"), PEER_MAC).unwrap();
-    });
-    for round in 0..3 {
-        let flags = if round == 0 { 2 } else { 0x10 };
-        let number = 1000 + u32::from(round > 0);
-        let out = segment((HERE, "203.0.113.9"), (4000, 8080), flags, (number, 9001));
-        gateway.receive(LAN, &out);
-        let (to, packet) = gateway.sent_one(LAN);
-        assert_eq!(ends(&packet), "192.168.13.1:4000 192.168.13.80:80");
-        assert_eq!(to, PEER_MAC);
-        assert_checksums_are_right(&packet);
-        let flags = if round == 0 { 0x12 } else { 0x10 };
-        let number = 9000 + u32::from(round > 0);
-        let back = segment(("192.168.13.80", "192.168.13.1"), (80, 4000), flags, (number, 1001));
-        gateway.receive(LAN, &back);
-        let (to, packet) = gateway.sent_one(LAN);
-        assert_eq!(ends(&packet), "203.0.113.9:8080 192.168.13.5:4000");
-        assert_eq!(to, HOST_MAC);
-        assert_checksums_are_right(&packet);
-    }
-    assert_eq!(counts(&gateway).connections, 1);
-    assert_eq!(gateway.drops(), []);
-    gateway.assert_nothing_lost();
-}
-
-#[test]
 fn what_is_dropped_behind_the_flows_makes_no_connection() {
     for flows in
         [masquerade("203.0.113.9"), vec![flow(0, 1, &[], &[ct(true, None, None), Action::Normal])]]
@@ -782,17 +361,8 @@ fn what_is_dropped_behind_the_flows_makes_no_connection() {
 #[test]
 fn fragments_are_frames_again_where_flows_send_frames() {
     let mut gateway = gateway(seven_flows());
-    let mut whole = udp(HERE, THERE, (5000, 53), 2000);
-    whole[6] = 0;
-    wire::ipv4::fill_checksum(&mut whole);
-    let plan = wire::fragment::plan(&whole, 700).unwrap();
-    let pieces: Vec<Vec<u8>> = plan
-        .map(|piece| {
-            let mut bytes = vec![0; piece.total_length()];
-            wire::fragment::write(&whole, &piece, &mut bytes).unwrap();
-            frame(OTHER_MAC, HOST_MAC, &bytes)
-        })
-        .collect();
+    let pieces = pieces_of(&udp(HERE, THERE, (5000, 53), 2000), 700);
+    let pieces: Vec<_> = pieces.iter().map(|piece| frame(OTHER_MAC, HOST_MAC, piece)).collect();
     for piece in pieces.iter().rev() {
         assert!(gateway.lan.push(piece));
         gateway.poll();
@@ -882,4 +452,34 @@ fn traced_packets_have_connections_too() {
     }
     assert_eq!(counts(&gateway).made, 1);
     gateway.assert_nothing_lost();
+}
+
+/// An outsider who guesses the identification of a datagram from inside must not add to it.
+#[test]
+fn fragments_of_ports_that_flows_tell_apart_are_no_datagram() {
+    let pieces = pieces_of(&udp(HERE, THERE, (5000, 53), 100), 68);
+    let [first, rest @ ..] = &pieces[..] else { panic!("it is cut") };
+    let zones = |of: &[(PortId, u16)]| of.iter().copied().collect::<BTreeMap<_, _>>();
+    for (zones, second, expected) in [
+        (zones(&[]), WAN, 1),
+        (zones(&[]), LAN, 0),
+        // Uplinks of one zone may share a datagram.
+        (zones(&[(LAN, 1), (WAN, 1)]), LAN, 1),
+        (zones(&[(LAN, 1), (WAN, 2)]), LAN, 0),
+        (zones(&[(LAN, 1), (WAN, 2)]), WAN, 1),
+    ] {
+        let flows = vec![
+            flow(0, 1, &[], &[ct(false, Some(1), None)]),
+            flow(1, 1, &[], &[ct(true, None, None), Action::Normal]),
+        ];
+        let mut tables = with_flows(plain_tables(), flows, 1024);
+        tables.set_firewall_zones(zones);
+        // Another side would keep them apart as well.
+        set_side(&mut tables, LAN, Side::Unset);
+        let mut gateway = Gateway::new(tables);
+        gateway.receive(WAN, first);
+        rest.iter().for_each(|piece| gateway.receive(second, piece));
+        assert_eq!(gateway.sent(WAN).len(), expected, "{second:?}: {:?}", gateway.drops());
+        assert_eq!(counts(&gateway).connections, u32::from(expected > 0));
+    }
 }

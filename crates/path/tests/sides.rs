@@ -505,20 +505,7 @@ fn a_gateway_with_one_arm() {
 /// What comes by the protected side owes no inbound policy: half a datagram of the other side does.
 #[test]
 fn fragments_of_both_sides_are_no_datagram() {
-    let whole = {
-        let mut whole = echo("198.51.100.7", "192.168.13.1", 100);
-        whole[6] = 0;
-        wire::ipv4::fill_checksum(&mut whole);
-        whole
-    };
-    let pieces: Vec<Vec<u8>> = wire::fragment::plan(&whole, 68)
-        .unwrap()
-        .map(|piece| {
-            let mut bytes = vec![0; piece.total_length()];
-            wire::fragment::write(&whole, &piece, &mut bytes).unwrap();
-            bytes
-        })
-        .collect();
+    let pieces = pieces_of(&echo("198.51.100.7", "192.168.13.1", 100), 68);
     let [first, rest @ ..] = &pieces[..] else { panic!("it is cut") };
     for (side, second, expected) in [
         (Side::Unset, LAN, 1),

@@ -190,6 +190,8 @@ pub(crate) struct Flows {
     pub(crate) logs: Arc<BTreeMap<FlowId, FlowLog>>,
     /// The ports that flows send frames by, by VRF.
     pub(crate) joined: Arc<BTreeMap<VrfId, Arc<[PortId]>>>,
+    /// The zones of the firewall that ports are in.
+    pub(crate) zones: Arc<BTreeMap<PortId, u16>>,
     /// One table for all workers, the same in all snapshots once it is there.
     pub(crate) connections: Option<Arc<Connections>>,
     pools: Arc<Pools>,
@@ -203,6 +205,7 @@ impl Flows {
             meters: Map::new(secret),
             logs: Arc::default(),
             joined: Arc::default(),
+            zones: Arc::default(),
             connections: None,
             pools: Arc::default(),
             secret,

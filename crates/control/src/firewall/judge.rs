@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use api::FirewallAction;
 use conntrack::{Connection, Role, Tuple};
-use types::Protocol;
+use types::{PortId, Protocol};
 
 use super::compile::{Compiled, LABEL, NO_PORT, Vrf};
 use super::services::{Service, Type};
@@ -159,6 +159,12 @@ impl Compiled {
     /// The VRF of this name, if the firewall is in it.
     pub(crate) fn vrf(&self, name: &str) -> Option<&Vrf> {
         self.vrfs.iter().find(|vrf| vrf.name == name)
+    }
+
+    /// The numbers of zones that ports are in.
+    pub(crate) fn zones_of_ports(&self) -> impl Iterator<Item = (PortId, u16)> + '_ {
+        let ports = self.vrfs.iter().flat_map(|vrf| &vrf.ports);
+        ports.map(|(zone, port)| (PortId(port.id), *zone))
     }
 }
 

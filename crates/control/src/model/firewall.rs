@@ -179,6 +179,8 @@ impl Draft<'_> {
             report.removed += changed.removed.len() as u64;
         }
         self.set_pipeline(pipeline, now)?;
+        let compiled = self.desired.firewall.iter().map(|is| &is.compiled);
+        self.tables.set_firewall_zones(compiled.flat_map(|is| is.zones_of_ports()).collect());
         self.desired.firewall_changes += 1;
         Ok(report)
     }

@@ -127,7 +127,8 @@ impl Bench {
         let headers = headers::parse(bytes).expect("a fragment that the judge lets through");
         let packet = self.pool.take_copy(bytes).unwrap();
         let key = headers.key(VrfId(1), origin, PacketFields::NONE);
-        self.reassembly.push(self.now, &key, &headers, packet, &mut self.pool)
+        let group = Group::Origin(origin);
+        self.reassembly.push(self.now, (&key, group), &headers, packet, &mut self.pool)
     }
 
     fn push(&mut self, bytes: &[u8]) -> Reassembled {
@@ -387,6 +388,28 @@ fn the_datagram_that_waited_longest_makes_room() {
     bench.completes(&numbered(1).fragment(48, 999), &numbered(1));
 }
 
+/// Many first fragments from outside cost those inside nothing, whose datagram waits longest; in large
+/// buffers neither.
+#[test]
+fn the_group_that_has_most_makes_room() {
+    let outside = Origin::Port(PortId(2));
+    let numbered = |identification| Whole { identification, ..small(false) };
+    let jumbo = |id: u32| Whole { identification: id, payload: vec![4; 8000], ..small(false) };
+    let mut bench = Bench::new();
+    bench.held(&numbered(1).fragment(0, 48));
+    bench.held(&jumbo(2).fragment(0, 4000));
+    for id in 0..2 * MAX_DATAGRAMS as u32 {
+        bench.now = Time(1 + u64::from(id));
+        let flood = if id < 100 { jumbo(id) } else { numbered(id) };
+        bench.push_from(outside, &flood.fragment(0, 48));
+        bench.push_from(outside, &flood.fragment(48, 4048));
+        bench.push_from(outside, &numbered(10_000 + id).fragment(0, 48));
+    }
+    assert_eq!((bench.reassembly.waiting().0, bench.reassembly.large), (MAX_DATAGRAMS, 1));
+    bench.completes(&numbered(1).fragment(48, 999), &numbered(1));
+    bench.completes(&jumbo(2).fragment(4000, 9999), &jumbo(2));
+}
+
 /// However empty the table is. What waited longest makes room, of the same VRF.
 #[test]
 fn one_vrf_has_no_more_than_its_highest_share() {
@@ -465,7 +488,7 @@ fn whole_packets_are_complete_and_a_dry_pool_is_told() {
     assert!(packet.fill(&small(false).fragment(0, 48)));
     let answer = bench.reassembly.push(
         Time(0),
-        &headers.key(VrfId(0), PORT, PacketFields::NONE),
+        (&headers.key(VrfId(0), PORT, PacketFields::NONE), Group::Origin(PORT)),
         &headers,
         packet,
         &mut pool,

@@ -562,10 +562,10 @@ impl Applier<'_, '_> {
         let Outputs { buffers: Buffers { pool, statistics, .. }, now, objects, .. } =
             &mut self.neighbours.outputs;
         let reassembly = &mut *self.state.reassembly;
-        let origin = objects.origin_of_fragments(known.key.origin);
-        let key = FlowKey { origin, ..known.key };
+        let FlowKey { vrf, origin, .. } = known.key;
+        let group = objects.group_of_fragments(vrf, origin);
         let (_, waiting) = reassembly.waiting();
-        let outcome = reassembly.push(*now, &key, &headers, packet, pool);
+        let outcome = reassembly.push(*now, (&known.key, group), &headers, packet, pool);
         let (_, still_waiting) = reassembly.waiting();
         // What neither waits nor was dropped nor goes on was joined, or was there already.
         let gone_on = match &outcome {

@@ -27,6 +27,16 @@ impl Tables {
         !self.flows.pipeline.is_empty()
     }
 
+    /// The zone of the firewall that a port is in. No decision depends on it.
+    pub fn firewall_zone(&self, port: PortId) -> Option<u16> {
+        self.flows.zones.get(&port).copied()
+    }
+
+    /// These ports are in zones of the firewall from now on, and no others.
+    pub fn set_firewall_zones(&mut self, zones: BTreeMap<PortId, u16>) {
+        Arc::make_mut(&mut self.flows).zones = Arc::new(zones);
+    }
+
     /// The ports that the flows of a VRF send frames by: frames for all stations go from one to the
     /// others.
     pub fn joined(&self, vrf: VrfId) -> &[PortId] {

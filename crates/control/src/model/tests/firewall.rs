@@ -208,6 +208,22 @@ fn another_address_compiles_it_anew() {
     run(&mut control, "link del green").unwrap();
 }
 
+/// Fragments of different zones are kept apart by it.
+#[test]
+fn the_tables_know_the_zones_of_ports() {
+    let mut control = running(&with_firewall());
+    let zone = |control: &Control, name: &str| {
+        control.tables().firewall_zone(control.desired.ports.get(name).unwrap().id)
+    };
+    let zones = ["lan", "dmz", "wan", "blue1"].map(|name| zone(&control, name));
+    assert_eq!(zones, [Some(1), Some(2), Some(3), None]);
+    // Zone 5 is what is in no other of the VRF red.
+    run(&mut control, "link set blue1 master red").unwrap();
+    assert_eq!(zone(&control, "blue1"), Some(5));
+    run(&mut control, "firewall delete").unwrap();
+    assert_eq!(zone(&control, "lan"), None);
+}
+
 #[test]
 fn it_neither_begins_nor_ends_where_ports_are_in_no_zone() {
     let mut control = running(SITE);
