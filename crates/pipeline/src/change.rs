@@ -1,6 +1,6 @@
 //! Changes of flows, with the meaning that they have for ovs-ofctl.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -116,7 +116,7 @@ pub enum Refused {
     )]
     Limit,
     /// Goes in a circle.
-    #[error("packets would go round for ever by the tables {}", Tables(.0))]
+    #[error("packets would go round by the tables {}, and never come to an end", Tables(.0))]
     Cycle(Vec<u8>),
 }
 
@@ -128,6 +128,23 @@ impl core::fmt::Display for Tables<'_> {
             write!(f, "{}{table}", if at == 0 { "" } else { ", " })?;
         }
         Ok(())
+    }
+}
+
+/// What became of a flow that was put into its table.
+enum Added {
+    /// It is new, perhaps in the place of another one.
+    New(Arc<Entry>, Option<Arc<Entry>>),
+    /// It was there.
+    There,
+}
+
+impl Changed {
+    fn note(&mut self, added: Added) {
+        if let Added::New(entry, old) = added {
+            self.removed.extend(old);
+            self.added.push(entry.id);
+        }
     }
 }
 
@@ -171,33 +188,57 @@ impl Pipeline {
     }
 
     /// Makes all flows of an owner these, with one change: flows that are the same stay, with their
-    /// numbers.
+    /// numbers. Of several with one match and priority, the last counts.
     ///
     /// # Errors
     /// [`Refused`], with the position of the flow that is. Nothing is changed then.
-    pub fn replace(
+    pub fn replace(&mut self, flows: Vec<Flow>, owner: Owner) -> Result<Changed, (usize, Refused)> {
+        let place = |flow: &Flow| (flow.vrf, flow.table, flow.priority, flow.matches.clone());
+        let last: HashMap<_, _> =
+            flows.iter().enumerate().map(|(at, flow)| (place(flow), at)).collect();
+        let mut kept = HashSet::new();
+        let mut new = Vec::new();
+        for (at, flow) in flows.into_iter().enumerate() {
+            if last.get(&place(&flow)) != Some(&at) {
+                continue;
+            }
+            match self.find(&flow) {
+                Some(old) if old.owner == owner && old.flow == flow => _ = kept.insert(old.id),
+                _ => new.push((at, flow)),
+            }
+        }
+        let own = self.entries().filter(|entry| entry.owner == owner);
+        let gone: Vec<_> = own.map(|entry| entry.id).filter(|id| !kept.contains(id)).collect();
+        let (places, new): (Vec<_>, Vec<_>) = new.into_iter().unzip();
+        self.exchange(&gone, &new, owner).map_err(|(at, why)| (places[at], why))
+    }
+
+    /// Removes flows by their numbers, whoever made them, and adds others. What is there in the end is
+    /// judged, and not what would be on the way there.
+    ///
+    /// # Errors
+    /// [`Refused`], with the position of the flow that is. Nothing is changed then.
+    pub fn exchange(
         &mut self,
-        vrf: VrfId,
-        flows: Vec<Flow>,
+        gone: &[FlowId],
+        flows: &[Flow],
         owner: Owner,
     ) -> Result<Changed, (usize, Refused)> {
         let mut new = self.clone();
-        let mut changed = Changed::default();
-        let mut kept = HashSet::new();
-        for (at, flow) in flows.into_iter().enumerate() {
-            let id = match new.find(&flow) {
-                Some(old) if old.owner == owner && old.flow == flow => old.id,
-                _ => new.add(flow, owner, false, &mut changed).map_err(|why| (at, why))?,
-            };
-            kept.insert(id);
+        let mut changed = new.remove(gone);
+        for (at, flow) in flows.iter().enumerate() {
+            let added = new.insert(flow.clone(), owner, false).map_err(|why| (at, why))?;
+            changed.note(added);
         }
-        let goes = |entry: &Entry| {
-            entry.owner == owner && entry.flow.vrf == vrf && !kept.contains(&entry.id)
-        };
-        new.remove_if(goes, &mut changed);
-        // A flow that was given twice: the first of them is gone again.
+        for (at, flow) in flows.iter().enumerate() {
+            if let Some(cycle) = cycle::find(&new, flow) {
+                return Err((at, Refused::Cycle(cycle)));
+            }
+        }
+        // Of several for one place the last is there, and the others never were.
         let gone: HashSet<_> = changed.removed.iter().map(|old| old.id).collect();
-        changed.added.retain(|id| kept.contains(id) && !gone.contains(id));
+        changed.removed.retain(|old| self.find(&old.flow).is_some_and(|was| was.id == old.id));
+        changed.added.retain(|id| !gone.contains(id));
         *self = new;
         Ok(changed)
     }
@@ -210,21 +251,38 @@ impl Pipeline {
         changed
     }
 
-    /// Adds a flow. One that `[firewall]` has made is there already, so that what was dumped can be
-    /// read again.
+    /// Adds a flow, unless packets would go round by it.
     fn add(
         &mut self,
         flow: Flow,
         owner: Owner,
         check_overlap: bool,
         changed: &mut Changed,
-    ) -> Result<FlowId, Refused> {
+    ) -> Result<(), Refused> {
+        let (vrf, table) = (flow.vrf, flow.table);
+        let added = self.insert(flow, owner, check_overlap)?;
+        if let Added::New(entry, old) = &added
+            && let Some(cycle) = cycle::find(self, &entry.flow)
+        {
+            let tables = self.table_mut(vrf, table);
+            tables.remove(entry);
+            old.iter().for_each(|old| tables.insert(old));
+            self.recount(vrf);
+            return Err(Refused::Cycle(cycle));
+        }
+        changed.note(added);
+        Ok(())
+    }
+
+    /// Puts a flow into its table. One that `[firewall]` has made is there already, so that what was dumped
+    /// can be read again.
+    fn insert(&mut self, flow: Flow, owner: Owner, check_overlap: bool) -> Result<Added, Refused> {
         let (vrf, table) = (flow.vrf, flow.table);
         check_actions(&flow.actions, table, owner)?;
         let old = self.find(&flow).cloned();
         match &old {
             Some(old) if owner == Owner::User && old.owner != owner && old.flow == flow => {
-                return Ok(old.id);
+                return Ok(Added::There);
             }
             Some(old) if old.owner != owner => {
                 return Err(Refused::NotYours { table, id: old.id });
@@ -248,16 +306,7 @@ impl Pipeline {
         }
         tables.insert(&entry);
         self.recount(vrf);
-        if let Some(cycle) = cycle::find(self, &entry.flow) {
-            let tables = self.table_mut(vrf, table);
-            tables.remove(&entry);
-            old.iter().for_each(|old| tables.insert(old));
-            self.recount(vrf);
-            return Err(Refused::Cycle(cycle));
-        }
-        changed.removed.extend(old);
-        changed.added.push(id);
-        Ok(id)
+        Ok(Added::New(entry, old))
     }
 
     fn delete(&mut self, criteria: &Criteria, owner: Owner) -> Result<Changed, Refused> {

@@ -3,13 +3,14 @@
 mod random;
 
 use std::collections::HashMap;
+use std::net::Ipv4Addr;
 use std::time::Instant;
 
 use conntrack::{CtState, Tuple};
 use pipeline::text::{Command, ShownFields, parse_change, parse_criteria};
 use pipeline::{
-    Change, CtFields, DropReason, Exit, Fields, NatSpec, Outcome, Owner, Pipeline, Refused, Step,
-    To, Trace, Track,
+    Change, CtFields, DropReason, Exit, Fields, Flow, MOST_FLOWS, NatSpec, Outcome, Owner,
+    Pipeline, Refused, Step, To, Trace, Track,
 };
 use random::{Called, Says};
 use types::{
@@ -457,10 +458,52 @@ fn what_the_firewall_made_is_not_changed_by_hand() {
         flows.apply(deleted, Owner::User).unwrap();
     }
     assert_eq!(flows.len(), 1);
-    flows.replace(VrfId::MAIN, Vec::new(), Owner::User).unwrap();
+    flows.replace(Vec::new(), Owner::User).unwrap();
     assert_eq!(flows.len(), 1);
-    flows.replace(VrfId::MAIN, Vec::new(), Owner::Firewall).unwrap();
+    flows.replace(Vec::new(), Owner::Firewall).unwrap();
     assert!(flows.is_empty());
+}
+
+/// What is there in the end is judged, and not what old and new flows would do together.
+#[test]
+fn flows_that_replace_others_are_judged_as_a_whole() {
+    let flow = |text: &str| match change(Command::Add, text) {
+        Change::Add { flow, .. } => flow,
+        other => panic!("{other:?}"),
+    };
+    let flows = |texts: &[&str]| -> Vec<Flow> { texts.iter().map(|text| flow(text)).collect() };
+    let mut pipeline = Pipeline::new();
+    let up =
+        ["ip actions=resubmit(,1)", "table=1,ip actions=resubmit(,2)", "table=2,ip actions=drop"];
+    let down =
+        ["ip actions=resubmit(,2)", "table=2,ip actions=resubmit(,1)", "table=1,ip actions=drop"];
+    for texts in [up, down, up] {
+        let changed = pipeline.replace(flows(&texts), Owner::User).unwrap();
+        assert_eq!((pipeline.len(), changed.added.len()), (3, 3));
+    }
+    // A flow before the one that has packets leave the circle.
+    let other = ["priority=5,ip actions=resubmit(,0)", "priority=10,ip actions=drop"];
+    pipeline.replace(flows(&other), Owner::User).unwrap();
+    let circle = ["priority=10,ip actions=drop", "priority=11,ip actions=resubmit(,0)"];
+    let refused = pipeline.replace(flows(&circle), Owner::User);
+    assert_eq!(refused, Err((1, Refused::Cycle(vec![0]))));
+    assert_eq!(pipeline.len(), 2, "nothing is changed");
+    // Of several with one match and priority the last counts, also if it is there already.
+    let last = ["priority=10,ip actions=output:p1", "priority=10,ip actions=drop"];
+    let kept = pipeline.find(&flow(last[1])).unwrap().id;
+    let changed = pipeline.replace(flows(&last), Owner::User).unwrap();
+    assert_eq!((changed.added.len(), changed.removed.len()), (0, 1));
+    assert_eq!(pipeline.find(&flow(last[0])).unwrap().id, kept);
+    // As many as there may be, and then as many others.
+    let many = |first: u32| -> Vec<Flow> {
+        let number =
+            |number: u32| flow(&format!("ip,nw_src={} actions=drop", Ipv4Addr::from(number)));
+        (first..first + MOST_FLOWS as u32).map(number).collect()
+    };
+    for first in [0, 1 << 24] {
+        pipeline.replace(many(first), Owner::User).unwrap();
+        assert_eq!(pipeline.len(), MOST_FLOWS);
+    }
 }
 
 #[test]

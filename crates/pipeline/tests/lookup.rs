@@ -210,9 +210,9 @@ proptest! {
         };
         let (flows, more) = (of_main(&flows), of_main(&more));
         let mut pipeline = Pipeline::new();
-        pipeline.replace(VrfId::MAIN, flows.clone(), Owner::User).unwrap();
+        pipeline.replace(flows.clone(), Owner::User).unwrap();
         let before: Vec<_> = pipeline.sorted().into_iter().map(|entry| entry.id).collect();
-        let none = pipeline.replace(VrfId::MAIN, flows.clone(), Owner::User).unwrap();
+        let none = pipeline.replace(flows.clone(), Owner::User).unwrap();
         let unique = |flows: &[Flow]| {
             let last = |at: &usize| {
                 !flows[at + 1..].iter().any(|later| {
@@ -226,7 +226,7 @@ proptest! {
             let after: Vec<_> = pipeline.sorted().into_iter().map(|entry| entry.id).collect();
             prop_assert_eq!(before, after);
         }
-        pipeline.replace(VrfId::MAIN, more.clone(), Owner::User).unwrap();
+        pipeline.replace(more.clone(), Owner::User).unwrap();
         prop_assert_eq!(pipeline.len(), unique(&more));
         for entry in pipeline.sorted() {
             prop_assert!(more.contains(&entry.flow), "{}", ShownFlow(&entry.flow, &Called));

@@ -118,7 +118,7 @@ impl Draft<'_> {
         if self.desired.firewall.take().is_none() {
             return Err(Refusal::new(RefusalCode::NotFound, "there is no firewall"));
         }
-        let report = self.put_firewall_flows(BTreeMap::new(), now)?;
+        let report = self.put_firewall_flows(Vec::new(), now)?;
         self.note(super::journal::Journal::delete_firewall);
         Ok(report)
     }
@@ -144,14 +144,14 @@ impl Draft<'_> {
         let Some(is) = &self.desired.firewall else { return Ok(FirewallReport::default()) };
         let site = site(self.desired);
         let compiled = is.firewall.compile(&site.0, &site.1).map_err(|wrong| refuse(&wrong))?;
-        let mut flows: BTreeMap<VrfId, Vec<Flow>> = BTreeMap::new();
+        let mut flows = Vec::with_capacity(compiled.flows.len());
         for text in &compiled.flows {
             let flow = parse_flow(text, &KnownNames(self.desired)).map_err(|wrong| {
                 let message =
                     format!("the firewall became a flow that is refused: {text}: {wrong}");
                 Refusal::new(RefusalCode::System, message)
             })?;
-            flows.entry(flow.vrf).or_default().push(flow);
+            flows.push(flow);
         }
         if let Some(is) = &mut self.desired.firewall {
             is.compiled = Arc::new(compiled);
@@ -163,26 +163,18 @@ impl Draft<'_> {
     /// Makes these the flows of the firewall. Those that stay the same keep what they have counted.
     fn put_firewall_flows(
         &mut self,
-        mut flows: BTreeMap<VrfId, Vec<Flow>>,
+        flows: Vec<Flow>,
         now: Time,
     ) -> Result<FirewallReport, Refusal> {
         let mut pipeline = self.tables.pipeline().clone();
-        let own = pipeline.entries().filter(|entry| entry.owner == Owner::Firewall);
-        let before: BTreeSet<VrfId> = own.map(|entry| entry.flow.vrf).collect();
-        let vrfs: BTreeSet<_> = before.into_iter().chain(flows.keys().copied()).collect();
-        let mut report = FirewallReport::default();
-        for vrf in vrfs {
-            let flows = flows.remove(&vrf).unwrap_or_default();
-            let changed = pipeline.replace(vrf, flows, Owner::Firewall);
-            let changed = changed.map_err(|(_, why)| self.refuse_flow(&why))?;
-            report.added += changed.added.len() as u64;
-            report.removed += changed.removed.len() as u64;
-        }
+        let changed = pipeline.replace(flows, Owner::Firewall);
+        let changed = changed.map_err(|(_, why)| self.refuse_flow(&why))?;
+        let (added, removed) = (changed.added.len() as u64, changed.removed.len() as u64);
         self.set_pipeline(pipeline, now)?;
         let compiled = self.desired.firewall.iter().map(|is| &is.compiled);
         self.tables.set_firewall_zones(compiled.flat_map(|is| is.zones_of_ports()).collect());
         self.desired.firewall_changes += 1;
-        Ok(report)
+        Ok(FirewallReport { added, removed, ..FirewallReport::default() })
     }
 
     fn refuse_flow(&self, why: &Refused) -> Refusal {
@@ -250,7 +242,7 @@ impl Draft<'_> {
             (Some(spec), None) if origin == Some(Origin::Configuration) => {
                 notes.note(ChangeKind::Removed, "firewall", summary(&spec));
                 self.desired.firewall = None;
-                self.put_firewall_flows(BTreeMap::new(), now).map(|_| ())
+                self.put_firewall_flows(Vec::new(), now).map(|_| ())
             }
             (Some(_), None) => self.settle_firewall(now),
             (None, None) => Ok(()),

@@ -1,6 +1,6 @@
 //! Match-action flows of VRFs.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use api::{
@@ -98,14 +98,15 @@ impl Draft<'_> {
         let mut pipeline = self.tables.pipeline().clone();
         let mut all = Changed::default();
         let mut deleted = HashSet::new();
-        let mut flows: BTreeMap<VrfId, Vec<(usize, Flow)>> = BTreeMap::new();
+        let (mut places, mut flows) = (Vec::new(), Vec::new());
         for (at, change) in changes.changes.iter().enumerate() {
             let read =
                 parse_change(command(change.command), &change.flow, &KnownNames(self.desired))
                     .map_err(|wrong| refuse(changes, at, RefusalCode::Invalid, &wrong))?;
             match read {
                 Change::Add { flow, .. } if changes.replace => {
-                    flows.entry(flow.vrf).or_default().push((at, flow));
+                    places.push(at);
+                    flows.push(flow);
                 }
                 _ if changes.replace => {
                     let why = "flows that replace others are added";
@@ -124,16 +125,9 @@ impl Draft<'_> {
             }
         }
         if changes.replace {
-            let old = pipeline.entries().map(|entry| entry.flow.vrf);
-            let vrfs: BTreeSet<_> = old.chain(flows.keys().copied()).collect();
-            for vrf in vrfs {
-                let (places, flows): (Vec<_>, Vec<_>) =
-                    flows.remove(&vrf).unwrap_or_default().into_iter().unzip();
-                let done = pipeline
-                    .replace(vrf, flows, Owner::User)
-                    .map_err(|(at, why)| self.not_changed(changes, places[at], &pipeline, &why));
-                extend(&mut all, done?);
-            }
+            all = pipeline
+                .replace(flows, Owner::User)
+                .map_err(|(at, why)| self.not_changed(changes, places[at], &pipeline, &why))?;
         }
         let origin = self.origin;
         self.put_pipeline(pipeline, (&all, &deleted), origin, now).map(Reply::FlowsChanged)
@@ -258,78 +252,71 @@ impl Draft<'_> {
             Refusal::new(RefusalCode::Invalid, format!("flow `{text}`: {why}"))
         };
         let mut pipeline = self.tables.pipeline().clone();
-        let mut all = Changed::default();
         let mut wanted: Vec<(&str, Flow)> = Vec::new();
         for text in flows {
             let flow = parse_flow(text, &KnownNames(self.desired));
             wanted.push((text, flow.map_err(|why| refuse(text, &why))?));
         }
-        let said: HashSet<Place> = wanted.iter().map(|(_, flow)| place(flow)).collect();
+        // Of several for one place the last counts.
+        let said: HashMap<Place, usize> =
+            wanted.iter().enumerate().map(|(at, (_, flow))| (place(flow), at)).collect();
         // Those that commands have added, and others that are gone from the file.
         let known: BTreeMap<FlowId, Entry> =
             pipeline.entries().map(|entry| (entry.id, Entry::clone(entry))).collect();
+        let mut gone = Vec::new();
+        let mut new: Vec<(String, Flow)> = Vec::new();
         for (id, text) in before {
             let Some(entry) = known.get(id).filter(|entry| entry.owner == Owner::User) else {
                 continue;
             };
-            let is_said = |flow: &Flow| said.contains(&place(flow));
+            let is_said = |flow: &Flow| said.contains_key(&place(flow));
             let is_of_file = self.desired.flows.get(id) == Some(&Origin::Configuration);
             let again = parse_flow(text, &KnownNames(self.desired)).ok();
             let stays = again.as_ref().is_some_and(|flow| is_said(flow) || !is_of_file);
             if stays && again.as_ref() == Some(&entry.flow) {
                 continue;
             }
-            extend(&mut all, pipeline.remove(&[*id]));
+            gone.push(*id);
             match again.filter(|_| stays) {
                 // Of another number of a port or VRF.
-                Some(flow) => extend(&mut all, apply(&mut pipeline, flow, self.desired, &refuse)?),
+                Some(flow) => new.push((shown_strictly(&flow, self.desired), flow)),
                 None => notes.note(ChangeKind::Removed, "flow", text),
             }
         }
-        let there: HashMap<Place, Arc<Entry>> =
-            pipeline.entries().map(|entry| (place(&entry.flow), Arc::clone(entry))).collect();
-        for (text, flow) in &wanted {
-            match there.get(&place(flow)) {
-                Some(is) if is.flow == *flow => {
-                    if let Some(origin) = self.desired.flows.get_mut(&is.id) {
-                        *origin = Origin::Configuration;
-                    }
-                    continue;
-                }
+        let mut there: HashMap<Place, &Flow> = (known.values())
+            .filter(|entry| !gone.contains(&entry.id))
+            .map(|entry| (place(&entry.flow), &entry.flow))
+            .collect();
+        there.extend(new.iter().map(|(_, flow)| (place(flow), flow)));
+        let mut more = Vec::new();
+        for (at, (text, flow)) in wanted.into_iter().enumerate() {
+            match there.get(&place(&flow)) {
+                _ if said[&place(&flow)] != at => continue,
+                Some(is) if **is == flow => continue,
                 Some(is) => {
-                    let is = shown(&is.flow, self.desired);
+                    let is = shown(is, self.desired);
                     notes.note(ChangeKind::Modified, "flow", format!("{is} -> {text}"));
                 }
-                None => notes.note(ChangeKind::Added, "flow", *text),
+                None => notes.note(ChangeKind::Added, "flow", text),
             }
-            extend(&mut all, apply(&mut pipeline, flow.clone(), self.desired, &refuse)?);
+            more.push((shown_strictly(&flow, self.desired), flow));
         }
+        new.extend(more);
+        let (texts, new): (Vec<_>, Vec<_>) = new.into_iter().unzip();
+        let all = pipeline
+            .exchange(&gone, &new, Owner::User)
+            .map_err(|(at, why)| refuse(&texts[at], &why_not(&why, &pipeline, self.desired)))?;
         let origins = self.desired.flows.clone();
         self.put_pipeline(pipeline, (&all, &HashSet::new()), Origin::Runtime, now)?;
         let entries: Vec<_> = self.tables.pipeline().entries().cloned().collect();
         for entry in entries.into_iter().filter(|entry| entry.owner == Owner::User) {
-            let is_said = said.contains(&place(&entry.flow));
+            let is_said = said.contains_key(&place(&entry.flow));
             let before = origins.get(&entry.id).copied().unwrap_or(Origin::Runtime);
             let origin = if is_said { Origin::Configuration } else { before };
             self.desired.flows.insert(entry.id, origin);
         }
         Ok(())
     }
-}
-
-type Refuse<'r> = &'r dyn Fn(&str, &dyn core::fmt::Display) -> Refusal;
-
-/// Adds a flow.
-fn apply(
-    pipeline: &mut Pipeline,
-    flow: Flow,
-    desired: &Desired,
-    refuse: Refuse<'_>,
-) -> Result<Changed, Refusal> {
-    let text = shown_strictly(&flow, desired);
-    let change = Change::Add { flow, check_overlap: false };
-    let done = pipeline.apply(change, Owner::User);
-    done.map_err(|why| refuse(&text, &why_not(&why, pipeline, desired)))
 }
 
 fn extend(all: &mut Changed, more: Changed) {
