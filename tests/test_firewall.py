@@ -335,6 +335,34 @@ def test_commands_replace_it_and_it_survives_a_crash(hosts, tmp_path):
     assert gateway.run("flow", "show").stdout == ""
 
 
+def test_one_that_does_not_come_back_leaves_nothing_open(hosts, tmp_path):
+    left, _, right, gateway, config = hosts
+    file = tmp_path / "fw.toml"
+    file.write_text(FIREWALL)
+    reload(gateway, config, firewall="")
+    gateway.run("firewall", "replace", file)
+    gateway.kill()
+    # Without the port of a zone it cannot be made.
+    gateway.write(dataclasses.replace(config, firewall="", ports=[config.ports[0], config.ports[2]]))
+    gateway.start_again()
+    assert 'there is no port "server"' in gateway.log() and "drops everything" in gateway.log()
+    fails(right, LEFT[4][1])
+    fails(left, RIGHT[4][1])
+    # There is one again, and what the lowest flow drops it does not come to.
+    gateway.run("firewall", "replace", "-", stdin=FIREWALL.replace(', "server"', "").replace('"server"', ""))
+    # Nobody has answered what they asked by ARP.
+    for host in (left, right):
+        host.ip("neigh", "flush", "all")
+    left.ping(RIGHT[4][1])
+    fails(right, LEFT[4][1])
+    gateway.run("firewall", "delete")
+    fails(left, RIGHT[4][1])
+    gateway.run("flow", "del", "--strict", "vrf=main,table=0,priority=0")
+    for host in (left, right):
+        host.ip("neigh", "flush", "all")
+    right.ping(LEFT[4][1])
+
+
 def test_a_new_address_is_masqueraded_with(hosts):
     left, _, right, gateway, _ = hosts
     gateway.run("addr", "add", "10.2.0.77/24", "dev", "right")

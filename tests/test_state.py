@@ -297,7 +297,7 @@ def test_what_a_repair_may_have_lost_leaves_vrfs_closed(gateway):
     data[data.index(b"xfrm policy add")] ^= 0x20
     log.write_bytes(data)
     said = state("repair", gateway.state_path).stdout
-    assert "policies may be lost" in said and "`hitpath vrf set NAME ipsec auto`" in said
+    assert "policies, flows and the firewall may be lost" in said and "`hitpath vrf set NAME ipsec auto`" in said
     gateway.start_again()
     assert "hitpath vrf set blue ipsec auto" in gateway.log()
     for _ in range(2):

@@ -511,7 +511,7 @@ fn a_hundred_thousand_flows_are_added_in_seconds() {
     let mut flows = Pipeline::new();
     let start = Instant::now();
     for number in 0..100_000_u32 {
-        let address = core::net::Ipv4Addr::from_bits(0x0a00_0000 + number);
+        let address = Ipv4Addr::from_bits(0x0a00_0000 + number);
         let text = format!("ip,nw_dst={address} actions=output:p1");
         flows.apply(change(Command::Add, &text), Owner::User).unwrap();
     }

@@ -6,18 +6,18 @@
 //! the file does not name comes back. So a restart with another file comes to the same as a reload
 //! of it.
 
+mod flows;
 mod former;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{
-    FlowChange, FlowChanges, Key, LinkChange, Origin, Refusal, RefusalCode, Request, VrfChange,
-};
+use api::{Key, LinkChange, Origin, Refusal, RefusalCode, Request, VrfChange};
 use packet::Time;
 use tables::{TableId, TableRef, Tables};
 use types::{Ipsec, Spi, VrfId};
 use zeroize::Zeroizing;
 
+use self::flows::Flows;
 use self::former::FormerPorts;
 use super::desired::Desired;
 use super::journal::{KEY, OF_FILE};
@@ -49,6 +49,9 @@ pub struct Restored {
     pub without_keys: u64,
     /// VRFs that forward nothing, as they have no policies now that one was left out or refused.
     pub closed: Vec<String>,
+    /// VRFs that drop everything, as they have no flows now that one, or the firewall, was left out or
+    /// refused.
+    pub dropping: Vec<String>,
 }
 
 /// An SA as commands name it: VRF, destination, SPI.
@@ -131,6 +134,7 @@ impl Control {
                 Err(refusal) => {
                     restored.refuse(command, &refusal);
                     // Nobody knows of which VRF it was.
+                    flows.lost.note_unread(command);
                     if is_policy(command) && !has_unknown_policies {
                         has_unknown_policies = true;
                         without_policies.extend(draft.require_policies(None));
@@ -187,10 +191,18 @@ impl Control {
                 _ => None,
             };
             let vrf_of_policy = vrf_of_policy(&request).map(str::to_owned);
+            let vrfs_of_firewall = match &request {
+                Request::FirewallReplace(spec) => former.vrfs_of_firewall(spec, draft.desired),
+                _ => Vec::new(),
+            };
             // What a port of the file goes back for, is in nobody's way but its own.
             let goes_back =
                 command.starts_with("link delete ") && matches!(request, Request::LinkSet(_));
-            match draft.carry_out_or_leave(request, now) {
+            let done = draft.carry_out_or_leave(request, now);
+            if done.is_err() {
+                flows.lost.vrfs.extend(vrfs_of_firewall);
+            }
+            match done {
                 Ok(_) => restored.done += 1,
                 Err(refusal) if goes_back => restored.refuse(command, &refusal),
                 // The file names it, or what it is about is gone with the former file.
@@ -219,6 +231,7 @@ impl Control {
         restored.without_keys = without_keys.len() as u64;
         let closed = closed(&draft.tables).map(|vrf| vrf.name.to_string());
         restored.closed = closed.filter(|name| without_policies.contains(name)).collect();
+        draft.drop_without_flows(&flows.lost, &mut restored);
         let tables = draft.tables;
         self.publisher.publish(tables);
         self.settle_sa_events();
@@ -271,63 +284,6 @@ impl Draft<'_> {
             }
         }
         meant.into_iter().map(|(name, _)| name).collect()
-    }
-}
-
-/// Changes of flows that stand behind each other in the log. They are made together: each by itself
-/// would cost a look at all flows.
-#[derive(Default)]
-struct Flows<'t> {
-    lines: Vec<(&'t str, FlowChange)>,
-    origin: Option<Origin>,
-}
-
-impl<'t> Flows<'t> {
-    /// Makes them, and begins anew.
-    fn make(
-        &mut self,
-        draft: &mut Draft<'_>,
-        is_same_file: bool,
-        has_lost: &mut bool,
-        restored: &mut Restored,
-    ) {
-        let Self { lines, origin } = core::mem::take(self);
-        let Some(origin) = origin else { return };
-        draft.origin = origin;
-        let mut refused = Vec::new();
-        draft.make_flows(&lines, &mut refused);
-        restored.done += (lines.len() - refused.len()) as u64;
-        for (command, refusal) in refused {
-            // What it is about is gone with the former file.
-            if !is_same_file && is_left(&refusal, &None, draft.desired, *has_lost) {
-                restored.left += 1;
-            } else {
-                *has_lost = true;
-                restored.refuse(command, &refusal);
-            }
-        }
-    }
-}
-
-impl Draft<'_> {
-    /// Makes changes of flows, and notes those that are refused.
-    fn make_flows<'t>(
-        &mut self,
-        lines: &[(&'t str, FlowChange)],
-        refused: &mut Vec<(&'t str, Refusal)>,
-    ) {
-        let changes = lines.iter().map(|(_, change)| change.clone()).collect();
-        let changes = FlowChanges { changes, replace: false };
-        match (self.carry_out_or_leave(Request::FlowChange(changes), self.now), lines) {
-            (Ok(_), _) | (Err(_), []) => {}
-            (Err(refusal), [(command, _)]) => refused.push((command, refusal)),
-            // Some are refused: in which half?
-            (Err(_), _) => {
-                let (first, second) = lines.split_at(lines.len() / 2);
-                self.make_flows(first, refused);
-                self.make_flows(second, refused);
-            }
-        }
     }
 }
 

@@ -164,8 +164,19 @@ fn restore(
             ipsec auto` if it is to be a plain router"
         );
     }
+    for vrf in &restored.dropping {
+        tracing::error!(
+            %vrf,
+            "drops everything, as flows that commands had made, or the firewall, did not come back \
+            and it has no others; make them anew, or open it: `hitpath flow del --strict \
+            'vrf={vrf},table=0,priority=0'`"
+        );
+    }
     if saved.is_incomplete {
-        tracing::warn!("the log was repaired, and a part of it is lost; see `hitpath diff`");
+        tracing::warn!(
+            "the log was repaired, and a part of it is lost: policies, flows and the firewall too, \
+            perhaps; see `hitpath diff`"
+        );
         for vrf in control.require_policies() {
             tracing::warn!(
                 %vrf,

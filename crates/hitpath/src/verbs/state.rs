@@ -117,9 +117,11 @@ fn repair(directory: &Directory, is_json: bool) -> anyhow::Result<Exit> {
     output::line(&format!("the damaged log is {}", repaired.backup.display()))?;
     if repaired.is_incomplete {
         output::line(
-            "policies may be lost: VRFs without any forward nothing across their boundary from the \
-            next start on, unless the configuration file says ipsec = \"off\" of them; `hitpath \
-            vrf set NAME ipsec auto` opens one that is a plain router",
+            "policies, flows and the firewall may be lost: VRFs without policies forward nothing \
+            across their boundary from the next start on, unless the configuration file says ipsec \
+            = \"off\" of them; `hitpath vrf set NAME ipsec auto` opens one that is a plain router. \
+            Look first whether it had flows or a firewall by command: without, it forwards what \
+            these have dropped",
         )?;
     }
     Ok(Exit::Done)

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use api::{FilterTarget, LinkSpec, MAIN_VRF, Refusal, RefusalCode, Request};
+use api::{
+    FilterTarget, FirewallSpec, LinkSpec, MAIN_VRF, Refusal, RefusalCode, Request, ZoneSpec,
+};
 
 use super::super::desired::{Desired, DesiredPort};
 
@@ -34,6 +36,22 @@ impl FormerPorts {
             }
             _ => {}
         }
+    }
+
+    /// The VRFs that a firewall is in, by what its ports were if they are gone.
+    pub(super) fn vrfs_of_firewall(&self, spec: &FirewallSpec, desired: &Desired) -> Vec<String> {
+        let vrf_of = |port: &String| match (desired.ports.get(port), self.vrfs.get(port)) {
+            (Some(port), _) => port.vrf.clone(),
+            (None, Some(vrf)) => vrf.clone(),
+            (None, None) => MAIN_VRF.to_owned(),
+        };
+        let of_zone = |zone: &ZoneSpec| {
+            let ports = zone.ports.iter().map(vrf_of);
+            let networks = zone.networks_vrf.as_deref().unwrap_or(MAIN_VRF);
+            let networks = zone.networks.first().map(|_| networks.to_owned());
+            ports.chain(zone.vrfs.clone()).chain(networks).collect::<Vec<_>>()
+        };
+        spec.zones.iter().flat_map(of_zone).collect()
     }
 
     /// Refuses what a command puts on a port that is another one now: it would be somebody else's.

@@ -15,7 +15,7 @@ use super::*;
 use crate::firewall::{Cookie, Seen};
 
 /// Everything that a firewall may have.
-const SITE: &str = r#"
+pub(super) const SITE: &str = r#"
 [[vrf]]
 name = "red"
 [[vrf]]
@@ -46,7 +46,7 @@ to = "default"
 via = "192.0.2.254"
 "#;
 
-const FIREWALL: &str = r#"
+pub(super) const FIREWALL: &str = r#"
 [firewall]
 log = "default"
 log-invalid = "invalid"

@@ -15,6 +15,7 @@ mod firewall;
 mod flows;
 mod follow;
 mod interfaces;
+mod lost;
 mod neighbours;
 mod qdiscs;
 mod random;

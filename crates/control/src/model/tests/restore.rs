@@ -10,7 +10,7 @@ use crate::model::desired::defaults_in_force;
 use crate::model::{Changes, Restored};
 
 /// All that is desired, by name and in the order that matters, without numbers that may differ.
-fn desired(control: &Control) -> Vec<String> {
+pub(super) fn desired(control: &Control) -> Vec<String> {
     let (tables, desired) = (&*control.publisher.current(), &control.desired);
     let vrf_name = |id| {
         desired.vrfs.iter().find(|(_, vrf)| vrf.id == id).map(|(name, _)| name.clone()).unwrap()
@@ -90,7 +90,7 @@ fn without_origin(line: &str) -> String {
     ["Runtime", "Configuration", "Gateway"].iter().fold(line, |line, word| line.replace(word, "O"))
 }
 
-fn restore(file: &str, changes: &[Changes], is_same_file: bool) -> (Control, Restored) {
+pub(super) fn restore(file: &str, changes: &[Changes], is_same_file: bool) -> (Control, Restored) {
     let mut control = running(file);
     let keys: BTreeMap<u64, Key> =
         changes.iter().flat_map(|changes| changes.keys.iter().cloned()).collect();
@@ -100,7 +100,7 @@ fn restore(file: &str, changes: &[Changes], is_same_file: bool) -> (Control, Res
     (control, restored)
 }
 
-fn keeping(file: &str) -> Control {
+pub(super) fn keeping(file: &str) -> Control {
     let mut control = running(file);
     control.keep_changes(true);
     control
@@ -478,16 +478,16 @@ fn with_another_file_what_changed_in_the_former_is_forgotten_and_additions_stay(
 }
 
 /// No policies, and two VRFs.
-fn two_vrfs(red: &str) -> String {
+pub(super) fn two_vrfs(red: &str) -> String {
     let [policies, sas] = ["[[policy]]", "[[sa]]"];
     let at = BASE.find(policies).into_iter().chain(BASE.find(sas)).min().unwrap_or(BASE.len());
     format!("{}\n[[vrf]]\nname = \"{red}\"\n", &BASE[..at])
 }
 
-const IN_RED: &str = "xfrm policy add src 192.168.13.0/24 dst 10.2.0.0/16 dir out \
+pub(super) const IN_RED: &str = "xfrm policy add src 192.168.13.0/24 dst 10.2.0.0/16 dir out \
     tmpl src 192.168.11.9 dst 192.0.2.99 vrf red proto esp reqid 5 mode tunnel";
 
-fn ipsec_of(control: &Control, vrf: &str) -> Ipsec {
+pub(super) fn ipsec_of(control: &Control, vrf: &str) -> Ipsec {
     control.publisher.current().vrf_named(vrf).unwrap().ipsec
 }
 
@@ -517,67 +517,6 @@ fn an_sa_of_the_file_makes_a_gateway_of_the_vrf_inside() {
         assert_eq!(reload(&mut control, &text), Ok(String::new()), "{inner}");
         assert_eq!([ipsec_of(&control, "main"), ipsec_of(&control, "red")], [main, red]);
     }
-}
-
-#[test]
-fn a_policy_that_does_not_come_back_leaves_its_vrf_closed() {
-    let file = two_vrfs("red");
-    let mut control = keeping(&file);
-    run(&mut control, IN_RED).unwrap();
-    let [added, all] = [control.take_changes(), control.all_changes()];
-    // As logs were before they said it.
-    let bare = |prefix: &str| Changes {
-        text: format!("{prefix}{}\n", added.text.lines().last().unwrap()),
-        ..Changes::default()
-    };
-    let unreadable = Changes {
-        text: bare("").text.replace("mode tunnel", "mode unheard-of"),
-        ..Changes::default()
-    };
-    assert!(unreadable.text.contains("unheard-of"));
-    let other = two_vrfs("green");
-    for (file, changes, is_same) in [
-        (&other, &added, false),
-        (&other, &all, false),
-        (&other, &bare(""), false),
-        (&other, &bare("~"), false),
-        // As where the system has changed.
-        (&other, &bare(""), true),
-        (&file, &unreadable, true),
-    ] {
-        let (restored, report) = restore(file, std::slice::from_ref(changes), is_same);
-        assert_eq!(ipsec_of(&restored, "main"), Ipsec::Required, "{}", changes.text);
-        assert!(report.closed.contains(&"main".to_owned()), "{report:?}");
-        assert!(restored.publisher.current().vrf_named("main").unwrap().is_closed());
-    }
-    // Who says that it takes none is heard, in the file or by a later command.
-    let off = format!("{other}\n[[vrf]]\nname = \"main\"\nipsec = \"off\"\n");
-    for (file, text) in
-        [(&off, bare("").text), (&other, bare("").text + "vrf set main ipsec auto\n")]
-    {
-        let changes = Changes { text, ..Changes::default() };
-        let (restored, report) = restore(file, &[changes], false);
-        assert_ne!(ipsec_of(&restored, "main"), Ipsec::Required);
-        assert_eq!(report.closed, Vec::<String>::new());
-    }
-}
-
-#[test]
-fn after_a_loss_no_vrf_forwards_without_policies_unless_the_file_says_so() {
-    let file = two_vrfs("red") + "\n[[vrf]]\nname = \"blue\"\nipsec = \"off\"\n";
-    let mut control = keeping(&file);
-    run(&mut control, "vrf add green").unwrap();
-    run(&mut control, "vrf set green ipsec off").unwrap();
-    control.take_changes();
-    let mut closed = control.require_policies();
-    closed.sort();
-    assert_eq!(closed, ["green", "main", "red"]);
-    assert_eq!(ipsec_of(&control, "blue"), Ipsec::Off);
-    // So it stays.
-    let [noted, all] = [control.take_changes(), control.all_changes()];
-    assert_eq!(noted.text.lines().count(), 3, "{}", noted.text);
-    let (restored, _) = restore(&file, &[all], true);
-    assert_eq!(desired(&restored), desired(&control));
 }
 
 /// A port of which the file says no VRF stays in that of a command, with what is on it.

@@ -1,0 +1,146 @@
+//! What does not come back after a restart leaves nothing open.
+
+use types::Ipsec;
+
+use super::firewall::{FIREWALL, SITE};
+use super::restore::{IN_RED, desired, ipsec_of, keeping, restore, two_vrfs};
+use super::*;
+use crate::model::Changes;
+
+#[test]
+fn a_policy_that_does_not_come_back_leaves_its_vrf_closed() {
+    let file = two_vrfs("red");
+    let mut control = keeping(&file);
+    run(&mut control, IN_RED).unwrap();
+    let [added, all] = [control.take_changes(), control.all_changes()];
+    // As logs were before they said it.
+    let bare = |prefix: &str| Changes {
+        text: format!("{prefix}{}\n", added.text.lines().last().unwrap()),
+        ..Changes::default()
+    };
+    let unreadable = Changes {
+        text: bare("").text.replace("mode tunnel", "mode unheard-of"),
+        ..Changes::default()
+    };
+    assert!(unreadable.text.contains("unheard-of"));
+    let other = two_vrfs("green");
+    for (file, changes, is_same) in [
+        (&other, &added, false),
+        (&other, &all, false),
+        (&other, &bare(""), false),
+        (&other, &bare("~"), false),
+        // As where the system has changed.
+        (&other, &bare(""), true),
+        (&file, &unreadable, true),
+    ] {
+        let (restored, report) = restore(file, std::slice::from_ref(changes), is_same);
+        assert_eq!(ipsec_of(&restored, "main"), Ipsec::Required, "{}", changes.text);
+        assert!(report.closed.contains(&"main".to_owned()), "{report:?}");
+        assert!(restored.publisher.current().vrf_named("main").unwrap().is_closed());
+    }
+    // Who says that it takes none is heard, in the file or by a later command.
+    let off = format!("{other}\n[[vrf]]\nname = \"main\"\nipsec = \"off\"\n");
+    for (file, text) in
+        [(&off, bare("").text), (&other, bare("").text + "vrf set main ipsec auto\n")]
+    {
+        let changes = Changes { text, ..Changes::default() };
+        let (restored, report) = restore(file, &[changes], false);
+        assert_ne!(ipsec_of(&restored, "main"), Ipsec::Required);
+        assert_eq!(report.closed, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn after_a_loss_no_vrf_forwards_without_policies_unless_the_file_says_so() {
+    let file = two_vrfs("red") + "\n[[vrf]]\nname = \"blue\"\nipsec = \"off\"\n";
+    let mut control = keeping(&file);
+    run(&mut control, "vrf add green").unwrap();
+    run(&mut control, "vrf set green ipsec off").unwrap();
+    control.take_changes();
+    let mut closed = control.require_policies();
+    closed.sort();
+    assert_eq!(closed, ["green", "main", "red"]);
+    assert_eq!(ipsec_of(&control, "blue"), Ipsec::Off);
+    // So it stays.
+    let [noted, all] = [control.take_changes(), control.all_changes()];
+    assert_eq!(noted.text.lines().count(), 3, "{}", noted.text);
+    let (restored, _) = restore(&file, &[all], true);
+    assert_eq!(desired(&restored), desired(&control));
+}
+
+/// Without its ports the firewall cannot be made. What it was in must not be open for that.
+#[test]
+fn a_firewall_that_does_not_come_back_leaves_nothing_open() {
+    let mut control = keeping(SITE);
+    let (spec, _) = crate::config::load_firewall("fw.toml", FIREWALL).unwrap();
+    let request = Request::FirewallReplace(Box::new(spec.unwrap()));
+    handle(&mut control, request, NOW).unwrap();
+    let [added, all] = [control.take_changes(), control.all_changes()];
+    let gone = "[[port]]\nname = \"dmz\"\nkind = \"memory\"\naddresses = [\"10.3.0.1/24\"]\n";
+    let other = SITE.replace(gone, "");
+    assert_ne!(other, SITE);
+    let unreadable = Changes {
+        text: added.text.replace("firewall replace {", "firewall replace [{"),
+        ..Changes::default()
+    };
+    assert_ne!(unreadable.text, added.text);
+    for (file, changes, is_same, dropping) in [
+        (&*other, &added, false, &["main", "red"][..]),
+        (&other, &all, false, &["main", "red"]),
+        // As where the system has changed.
+        (&other, &added, true, &["main", "red"]),
+        // Nobody knows where it was.
+        (SITE, &unreadable, true, &["blue", "main", "red"]),
+        (SITE, &added, true, &[]),
+    ] {
+        let (mut restored, report) = restore(file, std::slice::from_ref(changes), is_same);
+        assert_eq!(report.dropping, dropping, "{is_same} {report:?}");
+        assert_eq!(report.refusals, u64::from(!dropping.is_empty()), "{report:?}");
+        for vrf in dropping {
+            let shown = show(&mut restored, &format!("flow show vrf={vrf}"));
+            assert!(shown.ends_with("table=0, priority=0 actions=drop\n"), "{shown}");
+        }
+        // So it stays, until there is a firewall again, and the flow is removed.
+        restored.keep_changes(true);
+        let all = restored.all_changes();
+        let (mut again, report) = restore(file, &[all], true);
+        assert_eq!(report.dropping, Vec::<String>::new());
+        assert_eq!(show(&mut again, "flow show"), show(&mut restored, "flow show"));
+    }
+}
+
+#[test]
+fn flows_that_do_not_come_back_leave_nothing_open() {
+    let mut control = keeping(SITE);
+    let lines = [
+        "flow add in_port=dmz,actions=drop",
+        "flow add vrf=red,in_port=red1,actions=drop",
+        "flow add vrf=blue,actions=drop",
+    ];
+    for line in lines {
+        run(&mut control, line).unwrap();
+    }
+    let changes = control.take_changes();
+    let mut other = SITE.to_owned();
+    for (name, rest) in [("dmz", ""), ("red1", "vrf = \"red\"\n")] {
+        let at = other.find(&format!("[[port]]\nname = \"{name}\"")).unwrap();
+        let end = at + other[at..].find("addresses").unwrap();
+        let end = end + other[end..].find('\n').unwrap() + 1;
+        assert!(other[at..end].contains(rest));
+        other.replace_range(at..end, "");
+    }
+    let (_, report) = restore(&other, &[changes], false);
+    assert_eq!(report.dropping, ["main", "red"], "{report:?}");
+    // A circle that a deletion has closed.
+    let mut control = keeping(SITE);
+    for line in [
+        "flow add table=0,priority=10,ip,actions=NORMAL",
+        "flow add table=0,priority=5,ip,actions=resubmit(,0)",
+        "flow del --strict table=0,priority=10,ip",
+    ] {
+        run(&mut control, line).unwrap();
+    }
+    let all = control.all_changes();
+    let (_, report) = restore(SITE, &[all], true);
+    assert_eq!(report.dropping, ["main"], "{report:?}");
+}
