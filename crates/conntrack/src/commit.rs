@@ -6,7 +6,7 @@ use types::Protocol;
 use crate::buckets;
 use crate::connection::{Ended, Reason};
 use crate::ct_state::{Direction, Handle};
-use crate::entry::{Control, Flags, Kept, Outcome, Side, cold, mark, word};
+use crate::entry::{Control, Entry, Flags, Kept, Master, Outcome, Side, cold, mark, word};
 use crate::packet::Packet;
 use crate::rewrite;
 use crate::sync::{Ordering, store};
@@ -279,7 +279,11 @@ impl Connections {
         store(cold::LABEL_HIGH, (new.label >> 64) as u64);
         store(cold::CREATED, now.0);
         store(cold::BINDING, new.binding);
-        store(cold::MASTER, new.master.map_or(0, |master| u64::from(master) + 1));
+        // If it has ended meanwhile, that is found below.
+        let master = new.master.map(|master| (master, self.entries.get(master as usize)));
+        let created = |entry: &Entry| entry.cold.0[cold::CREATED].load(Ordering::Acquire);
+        let master = master.map(|(index, entry)| Master::new(index, entry.map_or(0, created)));
+        store(cold::MASTER, master.unwrap_or(Master::NONE).0);
         store(cold::KEPT, kept.0);
 
         for (word, hash) in cold::HASHES.into_iter().zip(hashes) {

@@ -27,7 +27,8 @@ pub struct Connection {
     pub is_snat: bool,
     /// Whether the destination of the original direction is translated.
     pub is_dnat: bool,
-    /// The place of the connection that has expected this one.
+    /// The place of the connection that has expected this one, if it is there still or nobody has come to its
+    /// place since.
     pub master: Option<u32>,
     /// Its timeout policy.
     pub policy: PolicyId,

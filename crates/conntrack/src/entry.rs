@@ -53,13 +53,31 @@ pub(crate) mod cold {
     pub(crate) const CREATED: usize = 2;
     /// Which NAT pool has lent the port, and which.
     pub(crate) const BINDING: usize = 3;
-    /// The connection that has expected this one, and one; 0 if none.
+    /// The connection that has expected this one: see [`super::Master`].
     pub(crate) const MASTER: usize = 4;
     /// What the user of the table keeps of it: see [`super::Kept`]. The helper and the class change under
     /// the locks of its tuples.
     pub(crate) const KEPT: usize = 5;
     /// The hash of the original direction's tuple, and that of the reply's.
     pub(crate) const HASHES: [usize; 2] = [6, 7];
+}
+
+/// The connection that has expected another one: its place and one, 0 if there is none, and when it was made,
+/// which tells it from one that has its place later. Its generation changes with its mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Master(pub(crate) u64);
+
+impl Master {
+    pub(crate) const NONE: Self = Self(0);
+
+    /// `created` is the word of the connection at this place.
+    pub(crate) fn new(index: u32, created: u64) -> Self {
+        Self(created << 32 | u64::from(index) + 1)
+    }
+
+    pub(crate) const fn index(self) -> Option<u32> {
+        (self.0 as u32).checked_sub(1)
+    }
 }
 
 /// The cold word behind [`cold::MASTER`].

@@ -6,7 +6,7 @@ use packet::Time;
 use crate::buckets;
 use crate::connection::{Connection, DirectionCounters, Ended, Reason};
 use crate::ct_state::{Direction, Handle};
-use crate::entry::{Control, Flags, Kept, Side, cold, word};
+use crate::entry::{Control, Flags, Kept, Master, Side, cold, word};
 use crate::places::{Due, time_of};
 use crate::sync::Ordering;
 use crate::table::Connections;
@@ -354,7 +354,7 @@ impl Connections {
             is_assured: flags.has(Flags::ASSURED),
             is_snat: flags.has(Flags::SNAT),
             is_dnat: flags.has(Flags::DNAT),
-            master: (cold(cold::MASTER) as u32).checked_sub(1),
+            master: self.master(Master(cold(cold::MASTER))),
             policy: PolicyId(control.policy()),
             mark: identity as u32,
             label: u128::from(cold(cold::LABEL_HIGH)) << 64 | u128::from(cold(cold::LABEL_LOW)),
@@ -365,6 +365,14 @@ impl Connections {
             deadline: self.deadline(control, &own, &peer, now),
             counters: [counters(0), counters(1)],
         }
+    }
+
+    /// Its place, if another connection has not come there since.
+    fn master(&self, master: Master) -> Option<u32> {
+        let index = master.index()?;
+        let created =
+            self.entries.get(index as usize)?.cold.0[cold::CREATED].load(Ordering::Acquire);
+        (Master::new(index, created) == master).then_some(index)
     }
 
     /// What packets of a direction look like when they arrive.

@@ -166,6 +166,20 @@ fn an_expected_connection_is_related_for_as_long_as_it_lives() {
     let reply = gate.packet(data.reversed(), &segment("SA", 7, 2, 0));
     assert_eq!(reply, CtState(REPLY.0 | CtState::REL.0));
     assert_eq!(gate.packet(data, &segment("A", 2, 8, 0)), CtState(EST.0 | CtState::REL.0));
+    // A mark of the master changes nothing, nor does its end: but who comes to its place is another one.
+    let index = expected.master.index;
+    let master = gate.table.connection(index, gate.now).unwrap().handle;
+    let master = gate.table.set_mark(master, 7, u32::MAX).unwrap();
+    assert_eq!(gate.connection(&data).unwrap().master, Some(index));
+    gate.wait(1);
+    assert!(gate.table.remove(master, gate.now, &mut |_| {}));
+    let at_its_place = (1000..1100).find(|port| {
+        let tuple = Tuple { source: *port, ..stranger };
+        gate.packet(tuple, &syn);
+        gate.lookup(&tuple).unwrap().0.index == index
+    });
+    assert!(at_its_place.is_some());
+    assert_eq!(gate.connection(&data).unwrap().master, None);
 }
 
 #[test]
