@@ -135,6 +135,8 @@ reasons! {
     // Match-action tables and connections
     /// A flow of the match-action tables drops the packet.
     FlowDrop = "flow_drop",
+    /// Flows drop the packet if no route leads on (`unrouted`), and it would leave, as by a tunnel.
+    FlowUnrouted = "flow_unrouted",
     /// No flow of a match-action table matches.
     FlowMiss = "flow_miss",
     /// The packet went through more than 64 levels or 4096 resubmits of the match-action tables.

@@ -33,9 +33,9 @@ fn ct(commit: bool, table: Option<u8>, nat: Option<NatSpec>) -> Action {
 }
 
 /// As a firewall has them, whose every packet may pass that leads anywhere.
-fn flows(forwards: bool, to_nowhere: Action) -> Vec<Flow> {
-    let new = NatNew {
-        end: NatEnd::Destination,
+fn flows(translates: Option<NatEnd>, to_nowhere: Action) -> Vec<Flow> {
+    let new = |end| NatNew {
+        end,
         addresses: Some(range(FORWARDED)),
         ports: None,
         choice: None,
@@ -43,7 +43,7 @@ fn flows(forwards: bool, to_nowhere: Action) -> Vec<Flow> {
         endpoint_independent: false,
         blocks: None,
     };
-    let nat = forwards.then(|| NatSpec { new: Some(Arc::new(new)), twice: false });
+    let nat = translates.map(|end| NatSpec { new: Some(Arc::new(new(end))), twice: false });
     let on = match nat {
         None => Action::GotoTable(2),
         nat => ct(true, Some(2), nat),
@@ -98,7 +98,10 @@ fn all() -> [IpPrefix; 2] {
 #[test]
 fn a_packet_without_a_route_is_refused_until_one_comes() {
     for forwards in [false, true] {
-        let mut gateway = with_flows(without_routes(), flows(forwards, Action::Unrouted));
+        let mut gateway = with_flows(
+            without_routes(),
+            flows(forwards.then_some(NatEnd::Destination), Action::Unrouted),
+        );
         let mut plain = Gateway::new(without_routes());
         for round in 1..=3 {
             for (source, destination) in NOWHERE {
@@ -137,7 +140,7 @@ fn a_route_that_leads_nowhere_says_how_it_ends() {
         (RouteSpec::Unreachable, DropReason::RouteUnreachable),
         (RouteSpec::Prohibit, DropReason::RouteProhibit),
     ] {
-        let mut gateway = with_flows(without_routes(), flows(false, Action::Unrouted));
+        let mut gateway = with_flows(without_routes(), flows(None, Action::Unrouted));
         gateway.change(|tables| {
             tables.set_route(VrfId::MAIN, prefix("0.0.0.0/0"), route.clone()).unwrap();
         });
@@ -152,19 +155,21 @@ fn a_route_that_leads_nowhere_says_how_it_ends() {
 /// As a firewall has it for a forwarded port whose host is in no zone.
 #[test]
 fn what_would_go_somewhere_is_dropped_and_makes_no_connection() {
-    let with = |last: Vec<Action>| {
-        let mut flows = flows(true, Action::Unrouted);
+    let with = |end: NatEnd, last: Vec<Action>, reason: DropReason| {
+        let mut flows = flows(Some(end), Action::Unrouted);
         flows.push(flow(2, 3, &[(Field::DlType, 0x0800, 0xffff)], last));
         let mut gateway = with_flows(plain_tables(), flows);
         for _ in 0..3 {
             gateway.receive(LAN, &udp(NOWHERE[0].0, NOWHERE[0].1, (5000, 53), 10));
         }
-        assert_eq!(gateway.drops(), [("flow_drop", 3)]);
+        assert_eq!(gateway.drops(), [(reason.name(), 3)]);
         gateway.assert_nothing_lost();
         connections(&gateway)
     };
-    assert_eq!(with(vec![Action::Unrouted]), 0);
-    assert_eq!(with(vec![]), 1, "as in Open vSwitch");
+    for end in [NatEnd::Destination, NatEnd::Source] {
+        assert_eq!(with(end, vec![Action::Unrouted], DropReason::FlowUnrouted), 0);
+        assert_eq!(with(end, vec![], DropReason::FlowDrop), 1, "as in Open vSwitch");
+    }
 }
 
 /// A packet needs no route to leave by a tunnel of a policy: a firewall that has no zone for it must
@@ -179,10 +184,10 @@ fn a_tunnel_does_not_lead_past_it() {
             tables.remove_route(VrfId::MAIN, to).unwrap();
         }
         accept(&mut tables, Direction::In);
-        let mut gateway = with_flows(tables, flows(false, to_nowhere));
+        let mut gateway = with_flows(tables, flows(None, to_nowhere));
         gateway.receive(LAN, &udp("192.168.13.5", inner, (5000, 53), 10));
         assert_eq!(gateway.sent(WAN).len(), usize::from(leaves));
-        assert_eq!(gateway.dropped(DropReason::FlowDrop), u64::from(!leaves));
+        assert_eq!(gateway.dropped(DropReason::FlowUnrouted), u64::from(!leaves));
         assert_eq!(connections(&gateway), 0);
         gateway.assert_nothing_lost();
     }

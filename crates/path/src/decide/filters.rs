@@ -175,7 +175,7 @@ impl<'a, K: KeyView> Leaving<'_, 'a, K> {
         }
         // A policy may protect what no route leads anywhere. The decision depends on it all the same.
         if turn.is_some_and(|turn| turn.is_unrouted) && !decision.is_dropped() {
-            let end = Verdict::Drop(DropReason::FlowDrop);
+            let end = Verdict::Drop(DropReason::FlowUnrouted);
             *decision = Decision::new(end, decision.inbound(), decision.outbound());
         }
         let exit = exit((key, tables, vrf), trace, decision);
