@@ -669,6 +669,24 @@ def test_an_interface_that_cannot_be_taken_over_again_is_not_opened(machine, mak
     gateway.release()
 
 
+def test_one_that_cannot_be_taken_in_the_next_moment_is_closed_again(machine, make):
+    gw, _, right = machine
+    with make() as gateway:
+        record = gateway.state_path / "interfaces"
+        make_anew(gw, "right", right)
+        wait_for_log(gateway, "INFO opened again")
+        whole = record.read_bytes()
+        record.write_bytes(b"damaged")
+        gw.sysctl("net.ipv4.conf.right.forwarding", 1)
+        wait_for_log(gateway, "cannot be opened again, and is tried each second")
+        assert gateway.json("link", "show", "right")[0]["operstate"] != "UP"
+        record.write_bytes(whole)
+        wait_for_log(gateway, "INFO opened again", 2)
+        silent(machine)
+        right.ping(OURS["right"], count=1)
+    gateway.release()
+
+
 def test_an_interface_that_is_made_anew_is_warned_of_where_none_is_owned(machine, make):
     gw, _, right = machine
     said = "interface right of port right: the kernel handles its packets too: it answers for 10.2.1.1/24"

@@ -16,9 +16,6 @@ use crate::kernel::seen;
 /// long after it was taken over it is looked at once more.
 const SETTLES: Duration = Duration::from_secs(2);
 
-/// How long to wait before it is tried again.
-const RETRY: Duration = Duration::from_secs(1);
-
 const NOT_TAKEN: &str = "the interface was made anew and cannot be taken over again, so that the \
     kernel may forward what comes by it";
 
@@ -85,11 +82,7 @@ impl ControlThread {
                     _ => {}
                 }
             }
-            Err(error) => {
-                self.interfaces.close(id, self.clock.now());
-                tracing::warn!(port, "cannot be opened again, and is tried each second: {error:#}");
-                self.see(id, port, &GONE);
-            }
+            Err(error) => self.close(id, port, &error),
         }
     }
 
@@ -101,12 +94,20 @@ impl ControlThread {
             self.settling.remove(&id);
             let settings = self.interfaces.settings(id);
             if let (Some(owned), Some(settings)) = (&self.owned, settings)
-                && let Err(error) = owned.keep(settings)
+                && let Err(error) = owned.keep(settings).context(NOT_TAKEN)
             {
-                tracing::error!(port = settings.name, "{NOT_TAKEN}: {error:#}");
-                self.settling.insert(id, now + RETRY);
+                let port = settings.name.clone();
+                self.close(id, &port, &error);
             }
         }
+    }
+
+    /// Closes a port until it can be opened again.
+    fn close(&mut self, id: PortId, port: &str, error: &anyhow::Error) {
+        self.pool.detach(id);
+        self.interfaces.close(id, self.clock.now());
+        tracing::warn!(port, "cannot be opened again, and is tried each second: {error:#}");
+        self.see(id, port, &GONE);
     }
 
     /// Has the tables follow what was seen of a port's interface.
