@@ -72,7 +72,7 @@ impl Master {
 
     /// `created` is the word of the connection at this place.
     pub(crate) fn new(index: u32, created: u64) -> Self {
-        Self(created << 32 | u64::from(index) + 1)
+        Self(created << 32 | (u64::from(index) + 1))
     }
 
     pub(crate) const fn index(self) -> Option<u32> {
