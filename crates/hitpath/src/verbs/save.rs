@@ -1,17 +1,21 @@
 //! `hitpath save`: what is in force, as a configuration file.
 
 mod file;
+mod place;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
-use api::{Reply, Request, SavedConfiguration};
+use anyhow::{Context, bail};
+use api::{Key, Reply, Request, SavedConfiguration};
 use clap::Args;
 use zeroize::Zeroizing;
 
-use self::file::Access;
+use self::file::{Replaced, Target};
 use crate::cli::Global;
 use crate::client;
 use runtime::exit::Exit;
@@ -51,31 +55,36 @@ impl Save {
             Some(Some(name)) => Some(name.to_owned()),
             Some(None) => bail!("a configuration file cannot name {keys:?}: it is not UTF-8"),
         };
+        // What cannot be written to is refused before anybody is asked for keys.
+        let target = match &self.file {
+            Some(file) => Some(file::configuration(file).with_context(|| writing(file))?),
+            None => None,
+        };
+        let keys_target = match (&keys, &target) {
+            (Some(path), Some(file)) => Some(open_keys(path, file, global)?),
+            _ => None,
+        };
         let saved = match client::ask(global.socket(), &Request::Save { keys_file })? {
             Reply::Saved(saved) => saved,
             other => return Err(client::unexpected(&other)),
         };
         let SavedConfiguration { text, keys: of_sas, left_out } = &saved;
-        // Both are written before either is in its place, so that they fit each other.
-        let mut written = Vec::new();
-        if let Some(path) = &keys {
-            let mut text = Zeroizing::new(String::new());
-            text.reserve(of_sas.iter().map(|key| 3 + 2 * key.bytes().len()).sum());
-            for key in of_sas {
-                text.push_str(&key.to_hex());
-                text.push('\n');
+        let written = match (target, keys_target) {
+            (None, _) if global.json => Ok(Vec::new()),
+            (None, _) => output::text(text).map(|()| Vec::new()),
+            (Some(Target::Stream(mut stream)), _) => {
+                stream.write_all(text.as_bytes()).map(|()| Vec::new()).map_err(Into::into)
             }
-            // The daemon has to read it.
-            let daemon = fs::metadata(global.socket()).ok();
-            let daemon = daemon.map(|socket| (socket.uid(), socket.gid()));
-            written.push(file::write(path, text.as_bytes(), Access::Secret(daemon))?);
-        }
-        match &self.file {
-            Some(file) => written.push(file::write(file, text.as_bytes(), Access::Open)?),
-            None if global.json => {}
-            None => output::text(text)?,
-        }
-        written.into_iter().try_for_each(file::Written::commit)?;
+            (Some(Target::File(file)), None) => file.write(text.as_bytes()),
+            (Some(Target::File(file)), Some(keys)) => {
+                file.write_with_keys(text.as_bytes(), &keys, lines(of_sas).as_bytes())
+            }
+        };
+        let notes = match &self.file {
+            Some(file) => written.with_context(|| writing(file))?,
+            None => written?,
+        };
+        notes.iter().for_each(|note| output::say(note));
         if global.json {
             let text = self.file.is_none().then_some(text);
             output::json(&serde_json::json!({ "file": self.file, "keys": keys, "text": text,
@@ -85,4 +94,34 @@ impl Save {
         }
         Ok(Exit::Done)
     }
+}
+
+fn writing(path: &Path) -> String {
+    format!("writing {}", path.display())
+}
+
+/// Opens the file for the keys of a configuration.
+fn open_keys(path: &Path, file: &Target, global: &Global) -> anyhow::Result<Replaced> {
+    let Target::File(file) = file else {
+        bail!("{}: keys are beside a file, and FILE is none", writing(path));
+    };
+    // The daemon has to read it.
+    let daemon = fs::metadata(global.socket()).ok();
+    let daemon = daemon.map(|socket| (socket.uid(), socket.gid()));
+    let keys = file::keys(path, daemon).with_context(|| writing(path))?;
+    if keys.is_same(file)? {
+        bail!("{}: it is the configuration itself: remove it", writing(path));
+    }
+    Ok(keys)
+}
+
+/// The lines of a file of keys.
+fn lines(keys: &[Key]) -> Zeroizing<String> {
+    let mut text = Zeroizing::new(String::new());
+    text.reserve(keys.iter().map(|key| 3 + 2 * key.bytes().len()).sum());
+    for key in keys {
+        text.push_str(&key.to_hex());
+        text.push('\n');
+    }
+    text
 }
