@@ -92,6 +92,13 @@ def test_a_wrong_line_of_a_file_of_keys_is_said_by_its_number(check, tmp_path):
     code, told = check('[gateway]\nkeys-file = "k.keys"\n' + SA.format(line="", key="key:1"))
     assert code == 1 and "k.keys:3: each line is a key" in told, told
     assert len(told.splitlines()) == 1, told
+    # A first line that is no key counts as a line of the file.
+    keys.write_text(f"# keys-id one\n{KEY}\n0xzz\n")
+    with_id = '[gateway]\nkeys-file = "k.keys"\nkeys-id = "one"\n'
+    code, told = check(with_id + SA.format(line="", key="key:1"))
+    assert code == 1 and "k.keys:3: each line is a key" in told, told
+    code, told = check('[gateway]\nkeys-id = "one"\n')
+    assert code == 1 and "there is no keys-file" in told, told
 
 
 @pytest.mark.parametrize("section", ["metrics", "page"])

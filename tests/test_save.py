@@ -14,6 +14,7 @@ import pytest
 from harness.config import Config, Port
 from harness.gateway import Gateway, Here, binary
 from harness.needs import need
+from harness.netns import run
 
 KEY = "8f1e6a44c05d93b7e2a86f10d47bc5391e0d72a6"
 SA = f"src 10.1.0.1 dst 10.1.0.2 proto esp spi 0x1001 mode tunnel reqid 1 aead rfc4106(gcm(aes)) 0x{KEY} 128"
@@ -113,6 +114,43 @@ def test_both_or_neither(gateway, folder, root, former):
     assert not former or keys.read_text() == former
     assert save(gateway, "--keys", file).returncode == 0
     assert KEY in keys.read_text() and "[[sa]]" in file.read_text()
+
+
+def test_keys_of_another_configuration_are_refused(gateway, folder):
+    """As a crash leaves them that comes when keys are in their place and their configuration is not."""
+    file, keys = folder / "gw.toml", folder / "gw.toml.keys"
+
+    def wrong():
+        done = run([binary(), "check", file], check=False)
+        said = done.stdout + done.stderr
+        return said if done.returncode else None
+
+    assert save(gateway, "--keys", file).returncode == 0
+    former, former_keys = file.read_text(), keys.read_text()
+    assert save(gateway, "--keys", file).returncode == 0
+    assert (file.read_text(), keys.read_text()) == (former, former_keys), "the same is the same"
+    assert wrong() is None
+    other = SA.replace("spi 0x1001", "spi 0x1000").replace(KEY, KEY[::-1])
+    gateway.run("xfrm", "state", "add", *other.split())
+    assert save(gateway, "--keys", file).returncode == 0
+    gateway.run("xfrm", "state", "delete", *"dst 10.1.0.2 spi 0x1000 proto esp".split())
+    assert wrong() is None
+    file.write_text(former)
+    assert "these are the keys of another configuration" in wrong()
+    refused_by_reload = gateway.config_path.read_text()
+    gateway.write(former.replace('"gw.toml.keys"', f'"{keys}"'))
+    done = gateway.run("reload", check=False)
+    gateway.write(refused_by_reload)
+    assert done.returncode == 1 and "these are the keys of another configuration" in done.stderr, done
+    # Neither needs the word; but one that has it needs the other.
+    no_word = "".join(line for line in former.splitlines(True) if not line.startswith("keys-id"))
+    file.write_text(no_word)
+    assert "these are the keys of another configuration" in wrong()
+    keys.write_text(former_keys.split("\n", 1)[1])
+    assert wrong() is None
+    file.write_text(former)
+    assert "these are the keys of another configuration" in wrong()
+    assert KEY not in former and KEY in former_keys
 
 
 def test_no_file_with_keys_stays_beside(gateway, folder):

@@ -128,6 +128,9 @@ pub struct SavedConfiguration {
     /// keys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<Key>,
+    /// The word by which it knows the file of its keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys_id: Option<String>,
     /// What a file cannot say, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,

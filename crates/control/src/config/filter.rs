@@ -142,7 +142,7 @@ mod tests {
             rule(20, "source = \"10.0.0.0/8\"\n"),
         ];
         let text = file(&rules.each_ref().map(String::as_str));
-        let config = check("gw.toml", &text, &|_| Ok(Vec::new()), &|_, _| Ok(())).unwrap();
+        let config = check("gw.toml", &text, &|_, _| Ok(Vec::new()), &|_, _| Ok(())).unwrap();
         let notes: Vec<_> = config.notes.iter().map(|note| (note.line, &*note.message)).collect();
         let line = |pref: u32| {
             let at = text.find(&format!("preference = {pref}\n")).unwrap();

@@ -165,11 +165,12 @@ struct Said<'t, T> {
 /// # Errors
 /// Everything that is wrong with it, at once.
 pub fn load(name: &str, text: &str) -> Result<Config, Diagnostics> {
-    load_with_keys(name, text, &|path| Err(format!("{} is not read here", path.display())))
+    load_with_keys(name, text, &|path, _| Err(format!("{} is not read here", path.display())))
 }
 
-/// Reads the keys of a file: those that `key:1`, `key:2` and so on stand for.
-pub type ReadKeys<'r> = &'r dyn Fn(&Path) -> Result<Vec<Key>, String>;
+/// Reads the keys of a file: those that `key:1`, `key:2` and so on stand for. The file has to say
+/// the same as `keys-id`, if either says something.
+pub type ReadKeys<'r> = &'r dyn Fn(&Path, Option<&str>) -> Result<Vec<Key>, String>;
 
 /// The same for a file whose keys may be in another one, which `read_keys` reads.
 ///

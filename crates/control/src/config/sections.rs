@@ -185,8 +185,15 @@ pub(super) fn keys(
     read_keys: ReadKeys<'_>,
     errors: &mut Errors<'_>,
 ) -> Option<Vec<Key>> {
-    let Some(file) = path(table, "keys-file", errors) else { return Some(Vec::new()) };
-    let read = read_keys(&file);
+    let id = table.text("keys-id", errors).map(|found| found.value);
+    let Some(file) = path(table, "keys-file", errors) else {
+        if id.is_some() {
+            let message = "keys-id says which file of keys is meant, and there is no keys-file";
+            errors.add(table.place("keys-id"), message, None);
+        }
+        return Some(Vec::new());
+    };
+    let read = read_keys(&file, id);
     read.map_err(|why| errors.add(table.place("keys-file"), why, None)).ok()
 }
 

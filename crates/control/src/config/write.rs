@@ -7,6 +7,7 @@ use api::{
     Family, FilterSpec, FilterTarget, FirewallSpec, Key, MemberSpec, NeighbourSpec, PolicySpec,
     QdiscSpec, RouteSpec, RuleAction, RuleSpec, Selector, StateSpec, Template,
 };
+use siphasher::sip::SipHasher24;
 use types::{CacheTable, MssClamp, ReversePath, RouteKind, Side, VlanProtocol};
 
 use super::write_firewall::write_firewall;
@@ -26,6 +27,9 @@ pub struct Written {
     pub text: String,
     /// Its keys, which it names by number, from 1.
     pub keys: Vec<Key>,
+    /// The word by which it knows the file of its keys, if it has one: a digest of the text. It says
+    /// nothing of the keys, and a configuration with other SAs has another one.
+    pub keys_id: Option<String>,
     /// What it cannot say, and why.
     pub left_out: Vec<String>,
 }
@@ -58,13 +62,17 @@ pub(crate) fn write(mut config: Config, keys_file: Option<&str>) -> Result<Writt
         left_out.extend(sas.iter().map(name));
         let _ = writeln!(comments, "# left out: {} SAs, without keys", sas.len());
     }
-    loop {
+    let write = |config: &Config, id: &str| {
         let mut writer = Writer::default();
-        writer.config(&config, keys_file);
-        let Writer { text, keys, begins, .. } = writer;
-        let Err(wrong) = load_with_keys("saved", &text, &|_| Ok(keys.clone())) else {
-            let text = comments + &text;
-            return Ok(Written { text, keys, left_out });
+        writer.config(config, keys_file.map(|file| (file, id)));
+        writer
+    };
+    loop {
+        let Writer { text, keys, begins, .. } = write(&config, "");
+        let Err(wrong) = load_with_keys("saved", &text, &|_, _| Ok(keys.clone())) else {
+            let id = digest(&text);
+            let text = comments + &write(&config, &id).text;
+            return Ok(Written { text, keys, keys_id: keys_file.map(|_| id), left_out });
         };
         // By the lines that are wrong.
         let part = |line: usize| {
@@ -83,6 +91,11 @@ pub(crate) fn write(mut config: Config, keys_file: Option<&str>) -> Result<Writt
             left_out.push(line);
         }
     }
+}
+
+/// A digest that differs where the text does, unless somebody seeks two texts of the same one.
+fn digest(text: &str) -> String {
+    format!("{:016x}", SipHasher24::new().hash(text.as_bytes()))
 }
 
 /// Removes a part from a configuration. Returns its description.
@@ -118,7 +131,8 @@ struct Writer {
 }
 
 impl Writer {
-    fn config(&mut self, config: &Config, keys_file: Option<&str>) {
+    /// `keys` is the file of its keys, and the word that is in both.
+    fn config(&mut self, config: &Config, keys: Option<(&str, &str)>) {
         let Config {
             gateway,
             conntrack,
@@ -136,7 +150,7 @@ impl Writer {
             firewall,
             notes: _,
         } = config;
-        self.gateway(gateway, keys_file);
+        self.gateway(gateway, keys);
         self.metrics(&gateway.metrics);
         self.page(&gateway.page);
         if gateway.audit != AuditLog::default() {
@@ -189,7 +203,7 @@ impl Writer {
         lines.lines().for_each(|line| self.line(line));
     }
 
-    fn gateway(&mut self, gateway: &GatewaySettings, keys_file: Option<&str>) {
+    fn gateway(&mut self, gateway: &GatewaySettings, keys: Option<(&str, &str)>) {
         let usual = GatewaySettings::default();
         let GatewaySettings {
             workers,
@@ -233,8 +247,9 @@ impl Writer {
         if *seccomp != usual.seccomp {
             self.quoted("seccomp", seccomp);
         }
-        if let Some(name) = keys_file {
+        if let Some((name, id)) = keys {
             self.path("keys-file", Path::new(name));
+            self.quoted("keys-id", id);
         }
     }
 

@@ -367,8 +367,8 @@ impl ControlThread {
                 .map(|(config, _)| Reply::Difference(self.handler.control.difference(&config))),
             Request::Save { keys_file } => {
                 let saved = self.handler.control.save(keys_file.as_deref());
-                saved.map(|control::Written { text, keys, left_out }| {
-                    Reply::Saved(SavedConfiguration { text, keys, left_out })
+                saved.map(|control::Written { text, keys, keys_id, left_out }| {
+                    Reply::Saved(SavedConfiguration { text, keys, keys_id, left_out })
                 })
             }
             request => self.handler.handle(request, self.clock.now()),

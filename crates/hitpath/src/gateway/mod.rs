@@ -36,6 +36,9 @@ pub(crate) use request_handler::{Protection, RequestHandler};
 /// The longest configuration file that is read, in bytes.
 const MAX_CONFIG: u64 = 64 << 20;
 
+/// How the first line of a file of keys begins that says of which configuration it is.
+pub(crate) const KEYS_ID: &str = "# keys-id ";
+
 /// A configuration file cannot be used.
 #[derive(Debug, Error)]
 pub(crate) enum ConfigError {
@@ -96,17 +99,12 @@ fn load_by(
         return Err(ConfigError::Wrong(Diagnostics(vec![no_text(name, &bytes[..good])])));
     };
     let digest = RefCell::new(Sha256::new_with_prefix(&bytes));
-    let read_keys = |path: &Path| {
+    let read_keys = |path: &Path, id: Option<&str>| {
         let path = beside(file, path);
         let keys = read(&path).map_err(|error| error.to_string())?;
         digest.borrow_mut().update(&keys);
         warn_of_readers(&path);
-        keys_of(&keys).map_err(|line| {
-            format!(
-                "{}:{line}: each line is a key in hexadecimal, with 0x in front",
-                path.display()
-            )
-        })
+        keys_of(&keys, id).map_err(|why| format!("{}{why}", path.display()))
     };
     let mut config = load(&name, text, &read_keys).map_err(ConfigError::Wrong)?;
     config.notes.extend(readable_keys(file, &config));
@@ -115,17 +113,30 @@ fn load_by(
     Ok((config, format!("sha256:{hex}")))
 }
 
-/// The keys of a file, or the number of the first line that is none.
-fn keys_of(bytes: &[u8]) -> Result<Vec<Key>, usize> {
+/// The keys of a file whose first line says `id`, or what is wrong with it. Neither word is said
+/// again: it may be a key in the wrong place.
+fn keys_of(bytes: &[u8], id: Option<&str>) -> Result<Vec<Key>, String> {
     let mut lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
     if lines.last().is_some_and(|line| line.is_empty()) {
         lines.pop();
     }
+    let found = lines.first().and_then(|line| line.strip_prefix(KEYS_ID.as_bytes()));
+    match (found, id) {
+        (None, None) => {}
+        (Some(found), Some(id)) if found.trim_ascii() == id.as_bytes() => {}
+        _ => {
+            return Err(": these are the keys of another configuration: the first line is not \
+                        `# keys-id ` with what keys-id says here (`hitpath save --keys` writes \
+                        both; if they belong together, neither needs it)"
+                .to_owned());
+        }
+    }
     let key = |(at, line): (usize, &&[u8])| {
         let key = str::from_utf8(line).ok().and_then(|line| line.trim().parse().ok());
-        key.ok_or(at + 1)
+        let wrong = || format!(":{}: each line is a key in hexadecimal, with 0x in front", at + 1);
+        key.ok_or_else(wrong)
     };
-    lines.iter().enumerate().map(key).collect()
+    lines.iter().enumerate().skip(usize::from(found.is_some())).map(key).collect()
 }
 
 /// Where a file is that the configuration `file` names: beside it, unless it says where.

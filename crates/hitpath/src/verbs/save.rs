@@ -18,6 +18,7 @@ use zeroize::Zeroizing;
 use self::file::{Replaced, Target};
 use crate::cli::Global;
 use crate::client;
+use crate::gateway::KEYS_ID;
 use runtime::exit::Exit;
 use runtime::output;
 
@@ -68,7 +69,7 @@ impl Save {
             Reply::Saved(saved) => saved,
             other => return Err(client::unexpected(&other)),
         };
-        let SavedConfiguration { text, keys: of_sas, left_out } = &saved;
+        let SavedConfiguration { text, keys: of_sas, keys_id, left_out } = &saved;
         let written = match (target, keys_target) {
             (None, _) if global.json => Ok(Vec::new()),
             (None, _) => output::text(text).map(|()| Vec::new()),
@@ -77,7 +78,8 @@ impl Save {
             }
             (Some(Target::File(file)), None) => file.write(text.as_bytes()),
             (Some(Target::File(file)), Some(keys)) => {
-                file.write_with_keys(text.as_bytes(), &keys, lines(of_sas).as_bytes())
+                let lines = lines(of_sas, keys_id.as_deref());
+                file.write_with_keys(text.as_bytes(), &keys, lines.as_bytes())
             }
         };
         let notes = match &self.file {
@@ -116,8 +118,9 @@ fn open_keys(path: &Path, file: &Target, global: &Global) -> anyhow::Result<Repl
 }
 
 /// The lines of a file of keys.
-fn lines(keys: &[Key]) -> Zeroizing<String> {
-    let mut text = Zeroizing::new(String::new());
+fn lines(keys: &[Key], id: Option<&str>) -> Zeroizing<String> {
+    let first = id.map(|id| format!("{KEYS_ID}{id}\n")).unwrap_or_default();
+    let mut text = Zeroizing::new(first);
     text.reserve(keys.iter().map(|key| 3 + 2 * key.bytes().len()).sum());
     for key in keys {
         text.push_str(&key.to_hex());

@@ -90,6 +90,15 @@ pub(super) const GATEWAY: Section = Section {
             A path that does not begin with `/` is looked up beside this file.",
         ),
         key(
+            "keys-id",
+            "text",
+            "",
+            "none",
+            "What the first line of that file says behind `# keys-id `, which is no key then and \
+            does not count; it is refused if it says something else. `hitpath save` writes it, so \
+            that no SA gets the key of another one from the file of another configuration.",
+        ),
+        key(
             "seccomp",
             "\"on\", \"log\" or \"off\"",
             "",

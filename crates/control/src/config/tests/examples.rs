@@ -43,7 +43,7 @@ fn the_example_with_classes_of_traffic_is_right() {
 #[test]
 fn the_examples_of_the_firewall_are_right() {
     let text = include_str!("../../../../../docs/examples/firewall.toml");
-    let config = check("firewall.toml", text, &|_| Ok(Vec::new()), &|_, _| Ok(())).unwrap();
+    let config = check("firewall.toml", text, &|_, _| Ok(Vec::new()), &|_, _| Ok(())).unwrap();
     let notes: Vec<_> = config.notes.iter().map(ToString::to_string).collect();
     assert!(notes.iter().all(|note| !note.contains("never match")), "{notes:?}");
     let firewall = config.firewall.unwrap();

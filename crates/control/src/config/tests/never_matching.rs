@@ -10,7 +10,7 @@ fn policy_with(keys: &str) -> String {
 const PORT: &str = "[[port]]\nname = \"lan\"\nkind = \"memory\"\n";
 
 fn noted(text: &str) -> Vec<(usize, String)> {
-    let config = check("gw.toml", text, &|_| Ok(Vec::new()), &|_, _| Ok(())).unwrap();
+    let config = check("gw.toml", text, &|_, _| Ok(Vec::new()), &|_, _| Ok(())).unwrap();
     config
         .notes
         .into_iter()

@@ -259,7 +259,7 @@ fn they_survive_a_restart() {
         assert_eq!(shown(&mut anew), expected);
     }
     let saved = control.save(Some("keys")).unwrap();
-    let config = crate::load_with_keys("saved", &saved.text, &|_| Ok(saved.keys.clone()));
+    let config = crate::load_with_keys("saved", &saved.text, &|_, _| Ok(saved.keys.clone()));
     let config = config.unwrap_or_else(|errors| panic!("{errors}\n{}", saved.text));
     assert!(control.difference(&config).is_empty(), "{}", control.difference(&config));
     let told = control.difference(&load_config("test", &file).unwrap()).to_string();

@@ -174,7 +174,7 @@ proptest! {
         commands(&mut control, &lines);
         let saved = control.save(Some("x.keys")).unwrap();
         let read = |text: &str| {
-            crate::load_with_keys("saved.toml", text, &|_| Ok(saved.keys.clone())).unwrap()
+            crate::load_with_keys("saved.toml", text, &|_, _| Ok(saved.keys.clone())).unwrap()
         };
         let mut again = Control::new(1, [9; 32]);
         let plan = again.plan(read(&saved.text));

@@ -235,7 +235,7 @@ fn a_saved_link_makes_no_gateway() {
     run(&mut control, &policy("7")).unwrap();
     let saved = control.save(Some("keys")).unwrap();
     let keys = saved.keys.clone();
-    let config = crate::load_with_keys("saved", &saved.text, &|_| Ok(keys.clone())).unwrap();
+    let config = crate::load_with_keys("saved", &saved.text, &|_, _| Ok(keys.clone())).unwrap();
     let mut again = Control::new(1, [7; 32]);
     let plan = again.plan(config.clone());
     let opened = plan.imagined(&again.desired);

@@ -233,11 +233,13 @@ impl Replaced {
         let new_keys = keys.write_beside(of_keys, &mut notes)?;
         let new = self.write_beside(bytes, &mut notes)?;
         new_keys.exchange()?;
-        if let Err(error) = new.put() {
+        // First, so that a crash may leave new keys and the former configuration, which are told by
+        // `keys-id`, and never the other way round.
+        let placed = keys.sync().and_then(|()| new.put());
+        if let Err(error) = placed {
             new_keys.put_back().with_context(|| format!("{error:#}"))?;
             return Err(error);
         }
-        keys.sync()?;
         self.sync()?;
         Ok(notes)
     }
