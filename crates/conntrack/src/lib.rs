@@ -46,7 +46,7 @@ pub use limits::{ClassLimits, LimitKind, ReachedLimit, SourceLimits};
 pub use packet::{Chunks, Packet, Segment};
 pub use policies::{MOST_POLICIES, TimeoutPolicy};
 pub use refused::RefusedOnes;
-pub use related::Related;
+pub use related::{QuotedSequence, Related};
 pub use rewrite::{NotTranslated, Translation};
 pub use table::{
     Connections, Counts, Hit, MOST_CONNECTIONS, New, NotMade, Plain, Refused, Settings, Tracked,

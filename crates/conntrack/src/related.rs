@@ -25,10 +25,27 @@ impl Related {
     const INVALID: Self = Self { ct_state: CtState::INVALID, connection: None };
 }
 
+/// The sequence number that an ICMP error quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotedSequence {
+    /// Of TCP. Nothing else has one.
+    Is(u32),
+    /// The quoted packet is no TCP, or less of it is quoted.
+    Missing,
+    /// Nobody has said which: one that is on its way.
+    OnItsWay,
+}
+
+impl From<Option<u32>> for QuotedSequence {
+    fn from(sequence: Option<u32>) -> Self {
+        sequence.map_or(Self::Missing, Self::Is)
+    }
+}
+
 impl Connections {
     /// Which connection an ICMP error is about. `quoted` is the tuple of the packet that it quotes,
-    /// as that says; `sequence` its sequence number, if it is TCP. Changes nothing. Decisions about
-    /// errors are not kept, as the quoted packet is in no key.
+    /// as that says, and `sequence` its sequence number. Changes nothing. Decisions about errors are
+    /// not kept, as the quoted packet is in no key.
     ///
     /// An error that quotes no packet of a connection is invalid, and so is one that goes to
     /// somebody else than that packet's source, that quotes a packet of a direction that has sent
@@ -38,7 +55,7 @@ impl Connections {
         zone: u16,
         outer: &Addresses,
         quoted: &Tuple,
-        sequence: Option<u32>,
+        sequence: QuotedSequence,
         now: Time,
     ) -> Related {
         if outer.destination() != quoted.addresses.source() {
@@ -52,12 +69,14 @@ impl Connections {
         let (control, own, peer) = Self::view(entry, direction.opposite());
         let is_same = control.is_live() && control.generation() == handle.generation;
         let has_sent = direction == Direction::Reply || control.flags().has(Flags::REPLIED);
-        let is_on_its_way = match quoted.protocol {
-            Protocol::TCP => sequence.is_some_and(|quoted| {
+        let is_on_its_way = match sequence {
+            _ if quoted.protocol != Protocol::TCP => true,
+            QuotedSequence::Is(quoted) => {
                 let sequence = self.as_sent(handle.index, direction.opposite(), quoted);
                 tcp::is_on_its_way(&own, &peer, sequence.unwrap_or(quoted))
-            }),
-            _ => true,
+            }
+            QuotedSequence::OnItsWay => tcp::is_on_its_way(&own, &peer, own.end()),
+            QuotedSequence::Missing => false,
         };
         if !(is_same && has_sent && is_on_its_way) {
             return Related::INVALID;

@@ -4,6 +4,7 @@ mod gate;
 
 use std::time::Duration;
 
+use conntrack::QuotedSequence::{Is, Missing, OnItsWay};
 use conntrack::{
     CtState, Direction, Expectation, New, NotExpected, Packet, Refused, Settings, State, Tuple,
 };
@@ -21,7 +22,7 @@ fn an_error_belongs_to_the_connection_that_it_quotes() {
     let tuple = udp(0x0b00_0001, 4000);
     gate.packet(tuple, &DATAGRAM);
     let ask = |gate: &Gate, outer: Addresses, quoted: &Tuple| {
-        gate.table.related(0, &outer, quoted, None, gate.now).ct_state
+        gate.table.related(0, &outer, quoted, Missing, gate.now).ct_state
     };
     let router = 0x0c0c_0c0c;
     // Some router on the way says that it did not arrive.
@@ -37,7 +38,7 @@ fn an_error_belongs_to_the_connection_that_it_quotes() {
     // About nothing, in another zone, about a dead one.
     assert_eq!(ask(&gate, addresses(router, 0x0b00_0001), &udp(0x0b00_0001, 4001)), INV);
     let outer = addresses(router, 0x0b00_0001);
-    assert_eq!(gate.table.related(1, &outer, &tuple, None, gate.now).ct_state, INV);
+    assert_eq!(gate.table.related(1, &outer, &tuple, Missing, gate.now).ct_state, INV);
     gate.wait(31);
     assert_eq!(ask(&gate, addresses(router, 0x0b00_0001), &tuple), INV);
 }
@@ -51,8 +52,9 @@ fn an_error_about_tcp_quotes_data_on_its_way() {
     gate.packet(tuple, &segment("A", 1_000_001, 5001, 1000));
     let outer = addresses(77, 0x0b00_0001);
     let ask = |sequence| gate.table.related(0, &outer, &tuple, sequence, gate.now).ct_state;
-    assert_eq!(ask(Some(1_000_001)), RELATED_REPLY);
-    for wrong in [None, Some(0), Some(1_001_002), Some(900_000), Some(1 << 31)] {
+    assert_eq!(ask(Is(1_000_001)), RELATED_REPLY);
+    assert_eq!(ask(OnItsWay), RELATED_REPLY);
+    for wrong in [Missing, Is(0), Is(1_001_002), Is(900_000), Is(1 << 31)] {
         assert_eq!(ask(wrong), INV, "{wrong:?}");
     }
     // It ends nothing.
@@ -92,7 +94,7 @@ fn an_error_is_translated_outside_and_inside() {
         [ip(outer, 1, 60), icmp].concat()
     };
     let outer = addresses(0x0c0c_0c0c, 0xc000_0201);
-    let related = gate.table.related(0, &outer, &translated, None, gate.now);
+    let related = gate.table.related(0, &outer, &translated, Missing, gate.now);
     assert_eq!(related.ct_state, CtState(RELATED_REPLY.0 | CtState::DNAT.0));
     let (handle, direction) = related.connection.unwrap();
     assert_eq!(direction, Direction::Reply);
@@ -101,7 +103,7 @@ fn an_error_is_translated_outside_and_inside() {
     translation.apply_to_error(&mut packet, 20, 28, 48, None).unwrap();
     assert_eq!(packet, error(&addresses(0x0c0c_0c0c, 0x0b00_0001), &original));
     // An error that quotes addresses behind the translation is nobody's.
-    let inside = gate.table.related(0, &addresses(9, 0x0b00_0001), &original, None, gate.now);
+    let inside = gate.table.related(0, &addresses(9, 0x0b00_0001), &original, Missing, gate.now);
     assert_eq!(inside.ct_state, INV);
     // Shorter ones are translated as far as they are there, or left alone.
     for length in 0..packet.len() {

@@ -106,6 +106,10 @@ const SHORTEST_V4: u16 = 576;
 /// frames by its port.
 pub(crate) const FOREIGN: u64 = 1 << 59;
 
+/// In a packet's facts: whichever sequence number it quotes, one is meant that is on its way. No
+/// packet that has come is so.
+pub(crate) const ANY_SEQUENCE: u64 = 1 << 60;
+
 /// The facts that the table of the cache follows from.
 pub(crate) const TABLE_FACTS: u64 = INBOUND | Facts::ESP | Facts::V6;
 

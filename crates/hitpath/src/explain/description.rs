@@ -1,6 +1,6 @@
 //! Packets described in words: `udp 192.168.13.5:5000 > 192.168.12.7:53 in lan`.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use api::shown;
 use serde::{Deserialize, Serialize};
@@ -9,10 +9,17 @@ use wire::{
     Addresses, Dscp, FragmentClass, PacketFields, Protocol, Spi, TcpFlags, TcpFlagsError, Upper,
 };
 
+use super::ends::{Ends, endpoint, is_protocol, number};
+
 /// The words that [`Description::parse`] understands.
 pub(crate) const GRAMMAR: &str = "\
 PROTO SRC[:PORT] > DST[:PORT] [type N] [code N] [id N] [spi N] [tcp-flags FLAGS] [dscp DSCP] \
-[ttl N] [fragment first|later] [size BYTES] [df] [about PEER spi N] in PORT|sa REQID|host";
+[ttl N] [fragment first|later] [size BYTES] [df] [about PEER spi N | about QUOTED] \
+in PORT|sa REQID|host";
+
+/// What an error is about, in [`GRAMMAR`].
+pub(crate) const QUOTED: &str =
+    "PROTO SRC[:PORT] > DST[:PORT] [type N] [code N] [id N] [spi N] [seq N]";
 
 /// A packet as a user describes it, before names are looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,11 +40,21 @@ pub(crate) struct Description {
     pub(crate) dont_fragment: bool,
     /// Length of the IP packet in bytes, if it was given.
     pub(crate) size: Option<u16>,
-    /// Of an ICMP error: whom the ESP packet that it quotes was for, and the SPI of that. It is from
-    /// who gets the error.
-    pub(crate) about: Option<(IpAddr, Spi)>,
+    /// Sequence number, if it is TCP and that was said.
+    pub(crate) sequence: Option<u32>,
+    /// What it quotes, if it is an ICMP error.
+    pub(crate) about: Option<About>,
     /// Where it comes from.
     pub(crate) origin: OriginName,
+}
+
+/// What an ICMP error quotes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum About {
+    /// An ESP packet to this peer, with this SPI, from who gets the error.
+    Esp(IpAddr, Spi),
+    /// This packet, wherever that is said to come from.
+    Packet(Box<Description>),
 }
 
 /// Where a packet comes from, in the user's words.
@@ -55,8 +72,8 @@ pub(crate) enum OriginName {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{wrong}; {right}")]
 pub(crate) struct DescriptionError {
-    wrong: String,
-    right: String,
+    pub(super) wrong: String,
+    pub(super) right: String,
 }
 
 impl DescriptionError {
@@ -81,32 +98,32 @@ impl Description {
         };
 
         let protocol = next("a protocol")?;
-        let (source, source_port) = endpoint(next("a source address")?)?;
-        let arrow = next("`>`")?;
-        if arrow != ">" {
-            return Err(DescriptionError::new(
-                format!("`{}` stands where `>` should", shown(arrow)),
-                "say `SRC > DST`",
-            ));
-        }
-        let (destination, destination_port) = endpoint(next("a destination address")?)?;
-        let addresses = match (source, destination) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => Addresses::V4 { source, destination },
-            (IpAddr::V6(source), IpAddr::V6(destination)) => Addresses::V6 { source, destination },
-            _ => {
-                return Err(DescriptionError::new(
-                    format!("{source} and {destination} are of different families"),
-                    "both must be IPv4 or both IPv6",
-                ));
-            }
-        };
-        let protocol = parse_protocol(protocol, &addresses)?;
+        let Ends { addresses, protocol, ports } = Ends::parse(protocol, &mut next)?;
 
         let mut fields = Fields::default();
+        let mut quoted: Option<(Ends, Fields)> = None;
         let mut origin = None;
         let mut fragment = FragmentClass::Whole;
         while let Ok(word) = next("") {
+            if word == "about" {
+                let word = next("the quoted packet, or the address that it was for")?;
+                match endpoint(word) {
+                    Ok((peer, _)) => fields.about = Some(peer),
+                    Err(_) if is_protocol(word) => {
+                        quoted = Some((Ends::parse(word, &mut next)?, Fields::default()));
+                    }
+                    Err(_) => {
+                        return Err(DescriptionError::new(
+                            format!("`{}` is neither an address nor a protocol", shown(word)),
+                            format!("say `about PEER spi N` or `about {QUOTED}`"),
+                        ));
+                    }
+                }
+                continue;
+            }
             let mut value = |what: &str| next(what).map(str::to_owned);
+            // Behind a quoted packet stand its own.
+            let of_upper = quoted.as_mut().map_or(&mut fields, |(_, fields)| fields);
             match word {
                 "in" | "from" => {
                     origin = Some(match value("a port, `sa REQID` or `host`")?.as_str() {
@@ -116,15 +133,15 @@ impl Description {
                     });
                 }
                 "type" => {
-                    fields.kind =
+                    of_upper.kind =
                         Some(number("type", &value("an ICMP type")?, u8::MAX.into())? as u8);
                 }
                 "code" => {
-                    fields.code =
+                    of_upper.code =
                         Some(number("code", &value("an ICMP code")?, u8::MAX.into())? as u8);
                 }
                 "id" => {
-                    fields.identifier =
+                    of_upper.identifier =
                         Some(number("id", &value("an echo id")?, u16::MAX.into())? as u16);
                 }
                 "tcp-flags" => {
@@ -149,12 +166,12 @@ impl Description {
                     let limit = number("TTL", &value("a TTL")?, u8::MAX.into())?;
                     fields.hop_limit = Some(limit as u8);
                 }
-                "spi" => fields.spi = Some(Spi(number("spi", &value("an SPI")?, u32::MAX)?)),
-                "df" => fields.dont_fragment = true,
-                "about" => {
-                    let word = value("the address that the quoted packet was for")?;
-                    fields.about = Some(endpoint(&word)?.0);
+                "spi" => of_upper.spi = Some(Spi(number("spi", &value("an SPI")?, u32::MAX)?)),
+                "seq" => {
+                    of_upper.sequence =
+                        Some(number("sequence number", &value("a sequence number")?, u32::MAX)?);
                 }
+                "df" => fields.dont_fragment = true,
                 "size" => {
                     fields.size =
                         Some(number("size", &value("a size in bytes")?, u16::MAX.into())? as u16);
@@ -175,7 +192,7 @@ impl Description {
                     return Err(DescriptionError::new(
                         format!("`{}` is not known here", shown(other)),
                         "known are `in`, `type`, `code`, `id`, `spi`, `tcp-flags`, `dscp`, `ttl`, \
-                        `fragment`, `size`, `df` and `about`",
+                        `fragment`, `size`, `df`, `about` and, behind that, `seq`",
                     ));
                 }
             }
@@ -186,8 +203,14 @@ impl Description {
                 "end with `in PORT`, `in sa REQID` or `in host`",
             ));
         };
-        let about = fields.take_about(protocol, fragment)?;
-        let upper = fields.upper(protocol, fragment, source_port, destination_port)?;
+        let about = fields.take_about(protocol, fragment, quoted)?;
+        let upper = fields.upper(protocol, fragment, ports)?;
+        if fields.sequence.is_some() {
+            return Err(DescriptionError::new(
+                "the sequence number is of no quoted packet",
+                format!("leave it out, or say it behind `about {QUOTED}`"),
+            ));
+        }
         let (size, dont_fragment) = (fields.size, fields.dont_fragment);
         if dont_fragment && (addresses.is_v6() || fragment != FragmentClass::Whole) {
             return Err(match addresses.is_v6() {
@@ -209,9 +232,18 @@ impl Description {
             has_tcp_flags,
             dont_fragment,
             size,
+            sequence: None,
             about,
             origin,
         };
+        if let Some(About::Packet(quoted)) = &described.about
+            && quoted.addresses.is_v6() != addresses.is_v6()
+        {
+            return Err(DescriptionError::new(
+                "the error and the packet that it quotes are of different families",
+                "both must be IPv4 or both IPv6",
+            ));
+        }
         // It can be what it is said to be.
         described.packet()?;
         Ok(described)
@@ -220,7 +252,7 @@ impl Description {
 
 /// What was said besides the addresses.
 #[derive(Default)]
-struct Fields {
+pub(super) struct Fields {
     kind: Option<u8>,
     code: Option<u8>,
     identifier: Option<u16>,
@@ -230,11 +262,12 @@ struct Fields {
     hop_limit: Option<u8>,
     size: Option<u16>,
     dont_fragment: bool,
+    pub(super) sequence: Option<u32>,
     about: Option<IpAddr>,
 }
 
 /// What is not said of a packet is as most systems send it (RFC 1700).
-const TTL: u8 = 64;
+pub(super) const TTL: u8 = 64;
 
 impl Fields {
     /// The optional fields of the key. TCP flags of a packet that does not show any are refused.
@@ -258,18 +291,32 @@ impl Fields {
         Ok(PacketFields::new(flags, self.dscp, self.hop_limit.unwrap_or(usual)))
     }
 
-    /// The ESP packet that an ICMP error is about. Its SPI is none of the error's own fields.
+    /// What an ICMP error is about. The SPI of an ESP packet to a peer is none of the error's own
+    /// fields.
     fn take_about(
         &mut self,
         protocol: Protocol,
         fragment: FragmentClass,
-    ) -> Result<Option<(IpAddr, Spi)>, DescriptionError> {
-        let Some(peer) = self.about else { return Ok(None) };
+        quoted: Option<(Ends, Self)>,
+    ) -> Result<Option<About>, DescriptionError> {
+        if self.about.is_none() && quoted.is_none() {
+            return Ok(None);
+        }
         let is_error = self.kind.is_some_and(|kind| wire::quoted::is_error(protocol, kind));
         if !is_error || fragment != FragmentClass::Whole {
             let wrong = "only an ICMP error is about another packet";
-            let right = "say its type: `icmp A > B type 3 code 4 about PEER spi N`";
+            let right = "say its type before: `icmp A > B type 3 code 4 about udp C:1 > D:2`";
             return Err(DescriptionError::new(wrong, right));
+        }
+        let Some(peer) = self.about else {
+            let quoted = quoted.map(|(ends, fields)| ends.quoted(&fields)).transpose()?;
+            return Ok(quoted.map(|quoted| About::Packet(Box::new(quoted))));
+        };
+        if quoted.is_some() {
+            return Err(DescriptionError::new(
+                "the error is about two packets",
+                format!("say `about {peer} spi N` or `about {QUOTED}`"),
+            ));
         }
         let spi = self.spi.take().ok_or_else(|| {
             DescriptionError::new(
@@ -277,17 +324,16 @@ impl Fields {
                 format!("say `about {peer} spi N`"),
             )
         })?;
-        Ok(Some((peer, spi)))
+        Ok(Some(About::Esp(peer, spi)))
     }
 
     /// The upper-layer fields of the key. A field that the protocol does not have, or that the
     /// packet cannot show, is refused.
-    fn upper(
+    pub(super) fn upper(
         &self,
         protocol: Protocol,
         fragment: FragmentClass,
-        source: Option<u16>,
-        destination: Option<u16>,
+        [source, destination]: [Option<u16>; 2],
     ) -> Result<Upper, DescriptionError> {
         let later = fragment == FragmentClass::Later;
         let icmp = matches!(protocol, Protocol::ICMP | Protocol::ICMPV6);
@@ -327,72 +373,6 @@ impl Fields {
             _ => Upper::None,
         })
     }
-}
-
-fn parse_protocol(word: &str, addresses: &Addresses) -> Result<Protocol, DescriptionError> {
-    let protocol = match word {
-        "tcp" => Protocol::TCP,
-        "udp" => Protocol::UDP,
-        "icmp" | "ping" if addresses.is_v6() => Protocol::ICMPV6,
-        "icmp" | "ping" => Protocol::ICMP,
-        "icmp6" | "icmpv6" | "ipv6-icmp" => Protocol::ICMPV6,
-        "esp" => Protocol::ESP,
-        "ah" => Protocol::AH,
-        "sctp" => Protocol::SCTP,
-        "dccp" => Protocol::DCCP,
-        "udplite" | "udp-lite" => Protocol::UDP_LITE,
-        "ipencap" | "ipip" => Protocol::IPV4,
-        "ipv6" => Protocol::IPV6,
-        other => match other.strip_prefix("proto-").unwrap_or(other).parse() {
-            Ok(number) => Protocol(number),
-            Err(_) => {
-                return Err(DescriptionError::new(
-                    format!("`{}` is not a protocol", shown(other)),
-                    "say tcp, udp, icmp, esp, ah, sctp, dccp, udplite, or a number up to 255",
-                ));
-            }
-        },
-    };
-    Ok(protocol)
-}
-
-/// `192.0.2.1`, `192.0.2.1:53`, `2001:db8::1` or `[2001:db8::1]:53`.
-fn endpoint(word: &str) -> Result<(IpAddr, Option<u16>), DescriptionError> {
-    let wrong = || {
-        DescriptionError::new(
-            format!("`{}` is not an address", shown(word)),
-            "say `192.0.2.1`, `192.0.2.1:53`, `2001:db8::1` or `[2001:db8::1]:53`",
-        )
-    };
-    if let Ok(address) = word.parse() {
-        return Ok((address, None));
-    }
-    if let Some(rest) = word.strip_prefix('[') {
-        let (address, port) = rest.split_once(']').ok_or_else(wrong)?;
-        let address: Ipv6Addr = address.parse().map_err(|_| wrong())?;
-        return match port.strip_prefix(':') {
-            None if port.is_empty() => Ok((address.into(), None)),
-            None => Err(wrong()),
-            Some(port) => Ok((address.into(), Some(number("port", port, u16::MAX.into())? as u16))),
-        };
-    }
-    let (address, port) = word.split_once(':').ok_or_else(wrong)?;
-    let address: std::net::Ipv4Addr = address.parse().map_err(|_| wrong())?;
-    Ok((address.into(), Some(number("port", port, u16::MAX.into())? as u16)))
-}
-
-/// A decimal number, or a hexadecimal one with `0x`.
-fn number(what: &str, word: &str, limit: u32) -> Result<u32, DescriptionError> {
-    let value = match word.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16),
-        None => word.parse(),
-    };
-    value.ok().filter(|&value| value <= limit).ok_or_else(|| {
-        DescriptionError::new(
-            format!("`{}` is not a {what}", shown(word)),
-            format!("it is a number from 0 to {limit}"),
-        )
-    })
 }
 
 #[cfg(test)]
@@ -440,11 +420,33 @@ mod tests {
         );
         let about =
             parse("icmp 10.0.0.1 > 10.0.0.2 type 3 code 4 about 10.0.0.9 spi 0x1001 in wan");
-        assert_eq!(about.about, Some(("10.0.0.9".parse().unwrap(), Spi(0x1001))));
+        let esp = About::Esp("10.0.0.9".parse().unwrap(), Spi(0x1001));
+        assert_eq!(about.about, Some(esp));
         assert_eq!(about.upper, Upper::Icmp { kind: 3, code: 4, identifier: 0 });
         let later = parse("udp 10.0.0.1 > 10.0.0.2 in lan fragment later");
         assert_eq!((later.fragment, later.upper), (FragmentClass::Later, Upper::None));
         assert_eq!(parse("47 10.0.0.1 > 10.0.0.2 in sa 7").origin, OriginName::Sa(7));
+    }
+
+    #[test]
+    fn what_an_error_quotes() {
+        let quoted = |text: &str| match parse(text).about {
+            Some(About::Packet(quoted)) => *quoted,
+            other => panic!("{text}: {other:?}"),
+        };
+        let udp = "icmp 10.0.0.9 > 10.0.0.1 type 3 code 4 about udp 10.0.0.1:5>10.0.0.2:53 in wan";
+        assert_eq!(parse(udp).upper, Upper::Icmp { kind: 3, code: 4, identifier: 0 });
+        assert_eq!(quoted(udp).addresses, parse("udp 10.0.0.1 > 10.0.0.2 in host").addresses);
+        assert_eq!(quoted(udp).upper, Upper::Ports { source: 5, destination: 53 });
+        let tcp = "icmp fd00::9 > fd00::1 type 2 about tcp [fd00::1]:5 > [fd00::2]:53";
+        assert_eq!(quoted(&format!("{tcp} size 1280 in wan")).sequence, None);
+        let with_size = parse(&format!("{tcp} seq 0x10 size 1280 in wan"));
+        assert_eq!(with_size.size, Some(1280));
+        assert_eq!(quoted(&format!("{tcp} seq 0x10 in wan")).sequence, Some(16));
+        let ping = "icmp 10.0.0.9 > 10.0.0.1 type 11 about icmp 10.0.0.1 > 10.0.0.2 id 7 in wan";
+        assert_eq!(quoted(ping).upper, Upper::Icmp { kind: 8, code: 0, identifier: 7 });
+        let esp = "icmp 10.0.0.9 > 10.0.0.1 type 11 about esp 10.0.0.1 > 10.0.0.2 spi 7 in wan";
+        assert_eq!(quoted(esp).upper, Upper::Spi(Spi(7)));
     }
 
     #[test]
@@ -467,6 +469,29 @@ mod tests {
             ("icmp 10.0.0.1 > 10.0.0.2 type 3 about 10.0.0.9 in wan", "the SPI", "spi N"),
             ("icmp 10.0.0.1 > 10.0.0.2 about 10.0.0.9 spi 1 in wan", "only an ICMP", "its type"),
             ("udp 10.0.0.1 > 10.0.0.2 about 10.0.0.9 spi 1 in wan", "only an ICMP", "its type"),
+            ("icmp 10.0.0.1 > 10.0.0.2 type 3 about", "ends where the quoted", "about QUOTED"),
+            ("icmp 10.0.0.1 > 10.0.0.2 type 3 about gold in wan", "`gold` is neither", "PEER"),
+            (
+                "icmp 10.0.0.1 > 10.0.0.2 about udp 10.0.0.2 > 10.0.0.3 type 3 in wan",
+                "only an ICMP",
+                "its type before",
+            ),
+            (
+                "icmp 10.0.0.1 > 10.0.0.2 type 3 about udp 10.0.0.2 > 10.0.0.3 code 3 in wan",
+                "of the quoted packet: udp has no type, code or id",
+                "stands before `about`",
+            ),
+            (
+                "icmp 10.0.0.1 > 10.0.0.2 type 3 about udp 10.0.0.2 > 10.0.0.3 seq 3 in wan",
+                "udp has no sequence number",
+                "TCP has one",
+            ),
+            (
+                "icmp 10.0.0.1 > 10.0.0.2 type 3 about udp fd00::2 > fd00::3 in wan",
+                "different families",
+                "both IPv6",
+            ),
+            ("tcp 10.0.0.1 > 10.0.0.2 seq 3 in wan", "no quoted packet", "behind `about"),
             ("udp 10.0.0.1 > 10.0.0.2", "where the packet comes from", "in PORT"),
             ("icmp 10.0.0.1:1 > 10.0.0.2 in lan", "icmp has no ports", "leave it out"),
             (

@@ -1,8 +1,11 @@
 //! What would happen to a described packet, and why.
 
 mod description;
+mod ends;
 #[cfg(test)]
 mod law;
+#[cfg(test)]
+mod law_of_errors;
 mod next;
 mod packet;
 
@@ -13,8 +16,8 @@ use path::{Arriving, Fate, Fit, Members, Step, Trace, Verdict};
 use tables::{NextHopState, RouteKind, Sa, Tables};
 use wire::{Origin, PacketFields, SaSlot, VrfId};
 
-pub(crate) use description::{Description, GRAMMAR};
-use description::{DescriptionError, OriginName};
+use description::{About, DescriptionError, OriginName};
+pub(crate) use description::{Description, GRAMMAR, QUOTED};
 pub(crate) use next::next;
 
 /// The name of the last stage, whose text is one stable word: what becomes of the packet. Behind
@@ -40,7 +43,12 @@ pub(crate) fn explain(text: &str, control: &Control, now: Time) -> Result<Vec<St
         true => PacketFields::ALL,
         false => PacketFields::DSCP | PacketFields::HOP_LIMIT,
     };
-    let arriving = Arriving { vrf, origin, packet: &packet, said, now };
+    let quotes_any_sequence = matches!(
+        &description.about,
+        Some(About::Packet(quoted)) if quoted.sequence.is_none()
+    );
+    let packet = &packet;
+    let arriving = Arriving { vrf, origin, packet, said, quotes_any_sequence, now };
     let mut recorder = Recorder { has_size: description.size.is_some(), ..Recorder::default() };
     let fate = path::foretell(&arriving, tables, &mut recorder);
     let Recorder { mut stages, down, inside, .. } = recorder;

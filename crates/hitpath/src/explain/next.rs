@@ -18,8 +18,9 @@ pub(crate) fn next(words: &[&str]) -> Vec<Next> {
         Next::Word("fragment", "first or later"),
         Next::Word("size", "length in bytes"),
         Next::Word("df", "no router may cut it"),
-        Next::Word("about", "for whom the packet was that an ICMP error quotes"),
+        Next::Word("about", "what an ICMP error quotes: a packet, or whom ESP was for"),
     ];
+    const SEQUENCE: Next = Next::Word("seq", "sequence number of quoted TCP");
     let protocols = ["tcp", "udp", "icmp", "ipv6-icmp", "sctp", "esp", "gre"];
     match words {
         [] => protocols.map(|protocol| Next::Word(protocol, "")).to_vec(),
@@ -34,17 +35,38 @@ pub(crate) fn next(words: &[&str]) -> Vec<Next> {
             ],
             [.., "in" | "from", "sa"] => vec![Next::Reqid],
             [.., "fragment"] => vec![Next::Word("first", ""), Next::Word("later", "")],
+            [.., "about"] => {
+                let quoted = protocols.map(|protocol| Next::Word(protocol, "a packet of it"));
+                [&[Next::Value("PEER")], &quoted[..]].concat()
+            }
+            [.., "about", protocol] if !is_address(protocol) => vec![Next::Value("SOURCE[:PORT]")],
+            [.., "about", protocol, _] if !is_address(protocol) => {
+                vec![Next::Word(">", "the destination follows")]
+            }
+            [.., "about", _, _, ">"] => vec![Next::Value("DESTINATION[:PORT]")],
             [.., word] if !["host", "df"].contains(word) && is_field(FIELDS, word) => {
                 vec![Next::Value("a value")]
             }
+            [.., "seq"] => vec![Next::Value("a value")],
             rest => {
-                let is_open =
-                    |next: &&Next| !matches!(next, Next::Word(word, _) if rest.contains(word));
-                FIELDS.iter().filter(is_open).copied().collect()
+                // The quoted packet has some fields of its own.
+                let quoted = rest.iter().position(|word| *word == ">").map(|at| &rest[at..]);
+                let is_open = |next: &&Next| {
+                    let Next::Word(word, _) = next else { return true };
+                    let is_of_quoted = ["type", "code", "id", "spi"].contains(word);
+                    !quoted.filter(|_| is_of_quoted).unwrap_or(rest).contains(word)
+                };
+                let own = FIELDS.iter().filter(is_open).copied();
+                let is_tcp = quoted.is_some() && rest.contains(&"tcp") && !rest.contains(&"seq");
+                own.chain(is_tcp.then_some(SEQUENCE)).collect()
             }
         },
         _ => Vec::new(),
     }
+}
+
+fn is_address(word: &str) -> bool {
+    word.parse::<std::net::IpAddr>().is_ok()
 }
 
 fn is_field(fields: &[Next], word: &str) -> bool {
@@ -79,11 +101,13 @@ mod tests {
             let error = Description::parse(&line).err().map(|error| error.to_string());
             assert!(error.is_none_or(|error| !error.contains("no protocol")), "{protocol}");
         }
-        let source = include_str!("description.rs").split("#[cfg(test)]").next().unwrap();
+        let source = [include_str!("description.rs"), include_str!("ends.rs")];
+        let source = source.map(|file| file.split("#[cfg(test)]").next().unwrap()).concat();
         let mut all = offered("udp 10.0.0.1 > 10.0.0.2");
         all.extend(offered(""));
         all.extend(offered("udp 10.0.0.1 > 10.0.0.2 fragment"));
         all.extend(offered("udp 10.0.0.1 > 10.0.0.2 in"));
+        all.extend(offered("icmp 10.0.0.1 > 10.0.0.2 type 3 about tcp 10.0.0.2 > 10.0.0.3"));
         let arms = source.lines().map(str::trim).filter(|line| line.contains(" => "));
         let arms = arms.filter_map(|line| line.split(" => ").next());
         let words = arms.flat_map(|arm| arm.split(" | "));
@@ -122,5 +146,13 @@ mod tests {
         assert_eq!(next(&["udp", "10.0.0.1", ">", "10.0.0.2", "in", "sa"]), [Next::Reqid]);
         assert!(!offered("udp 10.0.0.1 > 10.0.0.2 size 100").contains(&"size"));
         assert!(offered("udp 10.0.0.1 x y z").is_empty());
+        let error = "icmp 10.0.0.1 > 10.0.0.2 type 3 id 1 about";
+        assert!(offered(error).contains(&"tcp"));
+        assert!(offered(&format!("{error} 192.0.2.1")).contains(&"spi"));
+        assert_eq!(offered(&format!("{error} tcp 10.0.0.2:5")), [">"]);
+        let quoted = offered(&format!("{error} tcp 10.0.0.2:5 > 10.0.0.3:6 id 1"));
+        assert!(quoted.contains(&"type") && quoted.contains(&"seq") && !quoted.contains(&"id"));
+        let quoted = offered(&format!("{error} udp 10.0.0.2:5 > 10.0.0.3:6"));
+        assert!(!quoted.contains(&"seq"));
     }
 }

@@ -8,7 +8,7 @@ use wire::{
     sctp, tcp,
 };
 
-use super::description::{Description, DescriptionError};
+use super::description::{About, Description, DescriptionError};
 
 /// Where a later fragment begins in its datagram, in bytes.
 const OFFSET: u16 = 16;
@@ -30,7 +30,7 @@ impl Description {
             Addresses::V4 { .. } => ipv4::HEADER_LENGTH,
             Addresses::V6 { .. } => ipv6::HEADER_LENGTH,
         } + between.len();
-        let mut upper = self.upper_bytes();
+        let mut upper = self.upper_bytes()?;
         if self.fragment == FragmentClass::First {
             upper.resize(upper.len().next_multiple_of(8), 0);
         }
@@ -130,19 +130,20 @@ impl Description {
     }
 
     /// The upper layer's header, without its checksum; of a later fragment, what is of none.
-    fn upper_bytes(&self) -> Vec<u8> {
+    fn upper_bytes(&self) -> Result<Vec<u8>, DescriptionError> {
         let ports = |source: u16, destination: u16, rest: &[u8]| {
             [&source.to_be_bytes(), &destination.to_be_bytes(), rest].concat()
         };
-        match (self.upper, self.protocol) {
+        Ok(match (self.upper, self.protocol) {
             (Upper::Ports { source, destination }, Protocol::TCP) => {
                 let flags = match self.fields.tcp_flags() {
                     // Of a packet whose flags nobody says, as of the first one of a connection.
                     TcpFlags(0) if !self.has_tcp_flags => TcpFlags::SYN,
                     flags => flags,
                 };
-                let rest = [0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags.0, 0xff, 0xff, 0, 0, 0, 0];
-                ports(source, destination, &rest)
+                let sequence = self.sequence.unwrap_or(1).to_be_bytes();
+                let rest = [0, 0, 0, 0, 0x50, flags.0, 0xff, 0xff, 0, 0, 0, 0];
+                ports(source, destination, &[&sequence[..], &rest].concat())
             }
             (Upper::Ports { source, destination }, Protocol::SCTP) => {
                 // INIT (RFC 9260 section 3.3.2), which opens a connection.
@@ -167,14 +168,18 @@ impl Description {
                 if is_error(self.protocol, kind) {
                     message[4..].fill(0);
                 }
-                if let Some((peer, spi)) = self.about {
-                    message.extend(esp_to(peer, self.addresses.destination(), spi));
-                }
+                message.extend(match &self.about {
+                    None => Vec::new(),
+                    Some(About::Esp(peer, spi)) => {
+                        esp_to(*peer, self.addresses.destination(), *spi)
+                    }
+                    Some(About::Packet(quoted)) => quoted.packet()?,
+                });
                 message
             }
             (Upper::Spi(Spi(spi)), _) => [spi.to_be_bytes(), [0, 0, 0, 1]].concat(),
             (Upper::None, _) => vec![0; 8],
-        }
+        })
     }
 
     /// Fills in lengths and checksums.
@@ -237,6 +242,7 @@ fn esp_to(peer: IpAddr, from: IpAddr, Spi(spi): Spi) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use wire::headers;
+    use wire::quoted::Quoted;
 
     use super::*;
 
@@ -261,6 +267,8 @@ mod tests {
             "icmp fe80::1 > ff02::16 type 143 ttl 1 in lan",
             "icmp 10.0.0.1 > 10.0.0.2 type 3 code 4 about 10.0.0.9 spi 0x1001 in wan",
             "icmp fd00::1 > fd00::2 type 2 about fd00::9 spi 0x1001 in wan",
+            "icmp 10.0.0.1 > 10.0.0.2 type 3 about tcp 10.0.0.2:1 > 10.0.0.3:2 seq 9 in wan",
+            "icmp fd00::1 > fd00::2 type 3 about icmp fd00::2 > fd00::3 id 7 in wan",
             "esp 10.0.0.1 > 10.0.0.2 spi 0x1001 in wan",
             "ah 10.0.0.1 > 10.0.0.2 in wan",
             "47 fd00::1 > fd00::2 in wan",
@@ -299,6 +307,30 @@ mod tests {
         }
         let packet = packet("icmp 10.0.0.1 > 10.0.0.2 size 99 in lan");
         assert!(icmpv4::is_right(&packet[20..]));
+    }
+
+    /// What an error quotes is read as it was described.
+    #[test]
+    fn the_quoted_packet_is_as_described() {
+        for quoted in [
+            "tcp 10.0.0.2:1 > 10.0.0.3:2 seq 9",
+            "udp 10.0.0.2:1 > 10.0.0.3:2",
+            "icmp 10.0.0.2 > 10.0.0.3 type 0 id 7",
+            "47 10.0.0.2 > 10.0.0.3",
+            "tcp [fd00::2]:1 > [fd00::3]:2 seq 9",
+            "icmp fd00::2 > fd00::3 id 7",
+        ] {
+            let ends =
+                if quoted.contains("fd00") { "fd00::1 > fd00::2" } else { "10.0.0.1 > 10.0.0.2" };
+            let packet = packet(&format!("icmp {ends} type 3 about {quoted} in wan"));
+            let read = Quoted::read(&packet, &headers::parse(&packet).unwrap()).unwrap();
+            let sequence = quoted.contains("seq").then_some(9);
+            let alone = quoted.replace(" seq 9", "");
+            let alone = Description::parse(&format!("{alone} in host")).unwrap();
+            let expected = (alone.addresses, alone.protocol, alone.upper, sequence);
+            let is = (read.addresses, read.protocol, read.upper, read.sequence);
+            assert_eq!(is, expected, "{quoted}");
+        }
     }
 
     #[test]

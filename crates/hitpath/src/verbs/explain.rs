@@ -9,7 +9,7 @@ use packet::Time;
 use crate::cli::Global;
 use crate::client;
 use crate::exit::Usage;
-use crate::explain::{self, DROPPED, Description, GRAMMAR, OUTCOME};
+use crate::explain::{self, DROPPED, Description, GRAMMAR, OUTCOME, QUOTED};
 use crate::gateway::{self, Gateway};
 use crate::view;
 use runtime::exit::Exit;
@@ -23,6 +23,9 @@ use runtime::exit::Exit;
 A packet is described by:
   {GRAMMAR}
 
+An ICMP error is about QUOTED, the packet that it quotes:
+  {QUOTED}
+
 Examples:
   hitpath explain 'udp 192.168.13.5:5000 > 192.168.12.7:53 in lan'
   hitpath explain 'icmp 10.0.0.1 > 10.0.0.2 type 8 code 0 in lan'
@@ -31,6 +34,7 @@ Examples:
   hitpath explain 'tcp 192.168.13.5:1 > 192.168.13.1:22 in lan'   to the gateway itself
   hitpath explain 'esp 192.0.2.1 > 192.0.2.2 spi 0x1001 in wan'
   hitpath explain 'udp 10.2.0.1:53 > 10.1.0.1:5000 in sa 1'   decrypted by reqid 1
+  hitpath explain 'icmp 192.0.2.9 > 192.0.2.1 type 3 code 4 about tcp 192.0.2.1:4000 > 192.0.2.9:443 in wan'
   hitpath explain --config gw.toml 'udp 10.0.0.1 > 10.2.0.1 fragment later in lan'
 
 With -j each stage is an object with members of its own instead of a sentence.

@@ -5,7 +5,9 @@ use core::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use conntrack::{CtState, Direction, Expectation, Handle, New, Reference, Segment, Stamp};
+use conntrack::{
+    CtState, Direction, Expectation, Handle, New, QuotedSequence, Reference, Segment, Stamp,
+};
 use packet::Time;
 use pipeline::{Commit, CtFields, Exit, Fields, MOST_COMMITS, NatEnd, NatNew, NatSpec, Track};
 use tables::{Tables, Vrf};
@@ -16,6 +18,7 @@ use super::flows::Seen;
 use super::trace::Trace;
 use super::way::routed;
 use super::{Deciding, LookedUp, Translated};
+use crate::batch::ANY_SEQUENCE;
 use crate::connection::{self, Before, Change, NewSource};
 use crate::extension::MOST_CONNECTIONS;
 
@@ -442,7 +445,11 @@ impl<T> Tracking<'_, '_, T> {
         if read == conntrack::Packet::Malformed {
             return none;
         }
-        let found = connections.related(zone, &key.addresses, &tuple, quoted.sequence, seen.now);
+        let sequence = match seen.facts.is(ANY_SEQUENCE) {
+            true => QuotedSequence::OnItsWay,
+            false => quoted.sequence.into(),
+        };
+        let found = connections.related(zone, &key.addresses, &tuple, sequence, seen.now);
         let mut tracked = Tracked { state: found.ct_state, connection: found.connection, ..none };
         if let Some((handle, direction)) = found.connection {
             let named = conntrack::Named::Related(handle, direction, found.ct_state);

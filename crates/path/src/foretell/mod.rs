@@ -21,7 +21,7 @@ use wire::{
     headers, icmpv6, ipv4, ipv6, mld, tcp,
 };
 
-use crate::batch::{AS_QUOTED, Arrival, Known};
+use crate::batch::{ANY_SEQUENCE, AS_QUOTED, Arrival, Known};
 use crate::connection::{self, Change};
 use crate::decide::features::Queues;
 use crate::decide::trace::{Step, Trace};
@@ -50,6 +50,9 @@ pub struct Arriving<'p> {
     pub packet: &'p [u8],
     /// The optional fields that are known: others are zero in its key.
     pub said: PacketFields,
+    /// Whether an ICMP error stands for one whose quoted sequence number is on its way, whatever is
+    /// quoted.
+    pub quotes_any_sequence: bool,
     /// When. Connections are dead from their deadlines on.
     pub now: Time,
 }
@@ -286,7 +289,7 @@ enum Emitted {
 impl<'a, T: Trace> Foretelling<'a, '_, T> {
     /// As the stage that parses, and what is behind it.
     fn packet(&mut self, arriving: &Arriving<'_>, as_quoted: bool) -> Fate {
-        let Arriving { vrf, origin, packet, said, now } = *arriving;
+        let Arriving { vrf, origin, packet, said, now, .. } = *arriving;
         let tables = self.tables;
         if let Origin::Port(port) = origin
             && tables.port(port).is_some_and(|port| !port.spec.up)
@@ -330,7 +333,8 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
         }
         let own = if is_own(origin) { Facts::OWN } else { 0 };
         let quoted = if as_quoted { AS_QUOTED } else { 0 };
-        let facts = Facts(Facts::of(&headers).0 | own | quoted);
+        let any_sequence = if arriving.quotes_any_sequence { ANY_SEQUENCE } else { 0 };
+        let facts = Facts(Facts::of(&headers).0 | own | quoted | any_sequence);
         let key = headers.key(vrf, origin, locality.parsing(vrf).reads & said);
         let mut made = Made::NOTHING;
         made.beside.seen = Some(Seen::new(packet, facts, now));
@@ -489,7 +493,9 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
         let is_of_link = matches!(peer, IpAddr::V6(peer) if peer.is_unicast_link_local());
         if !is_of_link {
             let said = PacketFields::ALL;
-            return self.packet(&Arriving { vrf, origin, packet, said, now }, false);
+            let quotes_any_sequence = false;
+            let built = Arriving { vrf, origin, packet, said, quotes_any_sequence, now };
+            return self.packet(&built, false);
         }
         let next_hop = by.and_then(|port| tables.on_link_next_hop(port, peer));
         let Some(next_hop) = next_hop else { return Fate::Dropped(DropReason::PortDown) };

@@ -270,7 +270,8 @@ impl Twin {
         let tables = self.publisher.current();
         let vrf = tables.port(port).filter(|port| port.spec.up)?.spec.vrf;
         let (origin, said) = (Origin::Port(port), PacketFields::ALL);
-        let arriving = Arriving { vrf, origin, packet, said, now: self.now };
+        let quotes_any_sequence = false;
+        let arriving = Arriving { vrf, origin, packet, said, quotes_any_sequence, now: self.now };
         Some(path::foretell(&arriving, &tables, trace))
     }
 
