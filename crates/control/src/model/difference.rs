@@ -488,9 +488,14 @@ impl<'a> Differ<'a> {
 
     fn flows(&mut self) {
         let names = KnownNames(self.desired);
-        let said = self.config.flows.iter().filter_map(|text| parse_flow(text, &names).ok());
-        let mut said: BTreeMap<String, Flow> =
-            said.map(|flow| (flows::shown_strictly(&flow, self.desired), flow)).collect();
+        let mut said: BTreeMap<String, Flow> = BTreeMap::new();
+        for text in &self.config.flows {
+            match parse_flow(text, &names) {
+                Ok(flow) => _ = said.insert(flows::shown_strictly(&flow, self.desired), flow),
+                // It names a VRF that is gone, and went with that.
+                Err(_) => self.say(ChangeKind::Removed, "flow", text),
+            }
+        }
         for entry in self.tables.pipeline().sorted() {
             if entry.owner != Owner::User {
                 continue;

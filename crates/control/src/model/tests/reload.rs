@@ -243,6 +243,35 @@ fn a_vrf_goes_with_what_is_in_it() {
     assert!(!show(&mut control, "vrf show").contains("red "));
 }
 
+/// What went with a VRF of the file is said to be gone, word for word as a reload says that it comes
+/// back.
+#[test]
+fn what_went_with_a_vrf_differs_from_the_file() {
+    let file = with(
+        "[[vrf]]\nname = \"red\"\n\
+        [[filter]]\nvrf = \"red\"\nhook = \"ingress\"\npreference = 5\naction = \"drop\"\n\
+        [[route]]\nto = \"10.0.0.0/8\"\nkind = \"blackhole\"\nvrf = \"red\"\n\
+        [[flow]]\nflow = \"vrf=red, table=0, ip, nw_src=10.0.0.0/8, actions=drop\"\n\
+        [[flow]]\nflow = \"priority=1,actions=NORMAL\"\n",
+    );
+    let mut control = running(&file);
+    run(&mut control, "route del blackhole 10.0.0.0/8 vrf red").unwrap();
+    run(&mut control, "vrf del red").unwrap();
+    let config = || load("test.toml", &file).unwrap();
+    let differs = control.difference(&config()).to_string();
+    assert!(differs.contains("- flow vrf=red, table=0"), "{differs}");
+    let comes_back = control.plan(config()).difference().to_string();
+    let lines = |told: &str| {
+        let mut lines: Vec<_> = told.lines().map(|line| line[2..].to_owned()).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(lines(&differs), lines(&comes_back));
+    assert!(differs.lines().all(|line| line.starts_with("- ")), "{differs}");
+    reload(&mut control, &file).unwrap();
+    assert_eq!(control.difference(&config()).to_string(), "");
+}
+
 #[test]
 fn a_reload_that_does_not_fit_changes_nothing() {
     let mut control = running(BASE);
