@@ -168,3 +168,17 @@ def test_wrong_words_change_nothing(hosts):
         done = gateway.run("filter", "add", *words.split(), check=False)
         assert done.returncode != 0 and why in done.stderr, done.stderr
     assert gateway.json("filter", "show") == []
+
+
+def test_bits_beyond_a_prefix_are_warned_of(hosts, tmp_path):
+    gateway = hosts[2]
+    rule = "dev left ingress pref 10 protocol ip flower src_ip 10.9.2.3/16 action drop"
+    done = gateway.run("filter", "add", *rule.split())
+    assert done.stderr.strip().endswith("warning: src_ip 10.9.2.3/16 matches all of 10.9.0.0/16"), done
+    assert "src_ip 10.9.0.0/16" in gateway.run("filter", "show", "dev", "left", "ingress").stdout
+    lines = tmp_path / "lines"
+    lines.write_text("filter del dev left ingress\n" + 2 * f"filter replace {rule}\n")
+    done = gateway.run("batch", lines)
+    assert done.stderr.count("10.9.2.3/16 matches all of 10.9.0.0/16") == 1, done
+    assert f"{lines}:2: warning: src_ip" in done.stderr, done
+    assert json.loads(gateway.run("batch", "-j", lines).stdout)["warning"]["line"] == 2

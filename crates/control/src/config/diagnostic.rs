@@ -1,12 +1,17 @@
 //! Errors with their places.
 
+use core::cmp::Ordering;
 use core::fmt;
 use std::collections::BTreeSet;
 
 use thiserror::Error;
+use types::IpPrefix;
 
 /// The most errors that are told at once.
 const MAX_DIAGNOSTICS: usize = 1000;
+
+/// More notes about bits beyond the length of a prefix help nobody.
+const MAX_HOST_BITS: usize = 50;
 
 /// One error in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,11 +61,13 @@ pub(super) struct Errors<'t> {
     more: usize,
     /// What is right, and worth a note.
     notes: Vec<(usize, String, Option<String>)>,
+    /// How many prefixes had bits beyond their length.
+    with_host_bits: usize,
 }
 
 impl<'t> Errors<'t> {
     pub(super) fn new(text: &'t str) -> Self {
-        Self { text, found: Vec::new(), more: 0, notes: Vec::new() }
+        Self { text, found: Vec::new(), more: 0, notes: Vec::new(), with_host_bits: 0 }
     }
 
     /// An error at byte `at` of the text.
@@ -78,6 +85,19 @@ impl<'t> Errors<'t> {
     /// Something at byte `at` that is right, and worth a note.
     pub(super) fn note(&mut self, at: usize, message: impl Into<String>) {
         self.notes.push((at, message.into(), None));
+    }
+
+    /// A prefix of addresses to match has bits beyond its length: all of its network match.
+    pub(super) fn note_host_bits(&mut self, at: usize, given: IpPrefix) {
+        self.with_host_bits += 1;
+        let network = given.network();
+        match self.with_host_bits.cmp(&MAX_HOST_BITS) {
+            Ordering::Less => self.note(at, format!("{given} matches all of {network}")),
+            Ordering::Equal => {
+                self.note(at, format!("{given} matches all of {network}; others are not noted"));
+            }
+            Ordering::Greater => {}
+        }
     }
 
     /// The number of the line of byte `at`. Counting lines is not for free.

@@ -122,6 +122,30 @@ mod tests {
         }
     }
 
+    /// What nft and ovs-ofctl mask is masked, and noted.
+    #[test]
+    fn bits_beyond_a_prefix_are_noted() {
+        let rule = |preference: usize, source: &str| {
+            format!(
+                "port = \"lan\"\nhook = \"ingress\"\npreference = {preference}\naction = \"drop\"\n\
+                source = \"{source}\"\n"
+            )
+        };
+        let read = |rules: &[String]| {
+            let rules: Vec<_> = rules.iter().map(String::as_str).collect();
+            load("gw.toml", &file(&rules)).unwrap()
+        };
+        let config = read(&[rule(1, "1.2.3.4/8")]);
+        assert_eq!(config.filters[0].selector.source.unwrap().to_string(), "1.0.0.0/8");
+        let told: Vec<_> = config.notes.iter().map(|note| &*note.message).collect();
+        assert_eq!(told, ["1.2.3.4/8 matches all of 1.0.0.0/8"]);
+        assert_eq!(read(&[rule(1, "1.0.0.0/8"), rule(2, "1.2.3.4-1.2.3.9")]).notes, []);
+        let many: Vec<_> = (1..99).map(|preference| rule(preference, "2001:db8::1/32")).collect();
+        let notes = read(&many).notes;
+        assert_eq!(notes.len(), 50);
+        assert!(notes[49].message.ends_with("2001:db8::/32; others are not noted"), "{notes:?}");
+    }
+
     #[test]
     fn rules_that_never_match_are_found() {
         let rule = |pref: u32, more: &str| {

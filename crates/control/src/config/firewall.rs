@@ -10,6 +10,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 use types::{IpPrefix, IpRange};
 
+use super::addresses::Addresses;
 use super::cross::Read;
 use super::diagnostic::Errors;
 use super::reader::{Table, parsed_element};
@@ -265,7 +266,9 @@ fn networks(table: &Table<'_>, errors: &mut Errors<'_>) -> Vec<IpPrefix> {
 
 fn ranges(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Vec<IpRange> {
     let read = |element: &Spanned<DeValue<'_>>, errors: &mut Errors<'_>| {
-        parsed_element(element, "\"10.1.0.0/24\" or \"10.1.0.5-10.1.0.9\"", errors)
+        let example = "\"10.1.0.0/24\" or \"10.1.0.5-10.1.0.9\"";
+        let addresses = parsed_element::<Addresses>(element, example, errors)?;
+        Some(addresses.noted(element.span().start, errors))
     };
     table.list(key, errors, read).into_iter().map(|found| found.value).collect()
 }

@@ -4,6 +4,7 @@
 //! what the tables say of each other. Every step notes all that is wrong, with its place, and a
 //! file with anything wrong is refused whole.
 
+mod addresses;
 mod circles;
 mod conntrack;
 mod cross;

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use api::{Aead, Authentication, Encryption, Key, PolicySpec, Selector, StateSpec, Template};
 use types::{
-    Direction, DscpSelector, IpRange, OctetRange, PolicyAction, PolicyName, PortRange, Protocol,
-    SaFlag, SaMode, TcpFlagsSelector, Word,
+    Direction, DscpSelector, OctetRange, PolicyAction, PolicyName, PortRange, Protocol, SaFlag,
+    SaMode, TcpFlagsSelector, Word,
 };
 
 use super::diagnostic::Errors;
@@ -83,8 +83,8 @@ pub(super) fn selector(table: &Table<'_>, errors: &mut Errors<'_>) -> Selector {
     const PORTS: &str = "\"53\" or \"5000-5999\"";
     const OCTETS: &str = "\"8\" or \"0-8\"";
     Selector {
-        source: table.parsed::<IpRange>("source", RANGE, errors).map(|found| found.value),
-        destination: table.parsed::<IpRange>("destination", RANGE, errors).map(|found| found.value),
+        source: table.addresses("source", RANGE, errors),
+        destination: table.addresses("destination", RANGE, errors),
         protocol: table
             .parsed_or_number::<Protocol>("protocol", "\"tcp\" or 6", errors)
             .map(|found| found.value),

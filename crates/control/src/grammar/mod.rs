@@ -47,13 +47,24 @@ pub fn parse<S: AsRef<str>>(words: &[S]) -> Result<Request, Refusal> {
 /// # Errors
 /// As [`parse`]; and that the command is about the other family.
 pub fn parse_with<S: AsRef<str>>(words: &[S], family: Option<Family>) -> Result<Request, Refusal> {
+    parse_with_warnings(words, family).map(|(request, _)| request)
+}
+
+/// As [`parse_with`], with what is right and perhaps not what was meant.
+///
+/// # Errors
+/// As [`parse_with`].
+pub fn parse_with_warnings<S: AsRef<str>>(
+    words: &[S],
+    family: Option<Family>,
+) -> Result<(Request, Vec<String>), Refusal> {
     let all = words.iter().take(MAX_WORDS + 1).map(AsRef::as_ref).collect();
     let mut words = Words::new(all, family);
     let mut request = parse_words(&mut words)?;
     if let Some(family) = family {
         family::restrict(&mut request, family, &words)?;
     }
-    Ok(request)
+    Ok((request, words.into_warnings()))
 }
 
 fn parse_words(words: &mut Words<'_>) -> Result<Request, Refusal> {

@@ -4,7 +4,7 @@ mod refused;
 use api::{Family, PolicyAction, QdiscFilter, Request, RouteKind, SaFlag};
 use proptest::prelude::*;
 
-use super::{parse, parse_with};
+use super::{parse, parse_with, parse_with_warnings};
 use crate::describe;
 
 /// Splits as a shell would, with single quotes.
@@ -552,5 +552,30 @@ fn families_in_front_of_a_command() {
     ] {
         let refusal = read(line, Family::V6).unwrap_err().to_string();
         assert!(refusal.contains(says), "{line}: {refusal}");
+    }
+}
+
+/// A prefix to match by stands for its network, as with `ip xfrm` and nft; that is said.
+#[test]
+fn bits_beyond_a_prefix_to_match_are_warned_of() {
+    for (line, warned) in [
+        ("filter add dev lan ingress src_ip 1.2.3.4/8 action drop", "src_ip 1.2.3.4/8"),
+        ("filter add dev lan ingress dst 1.2/8 action drop", "dst 1.2.0.0/8"),
+        ("xfrm policy add src 1.2.3.4/8 dst 10.0.0.0/8 dir out", "src 1.2.3.4/8"),
+    ] {
+        let words: Vec<_> = line.split(' ').collect();
+        let (request, warnings) = parse_with_warnings(&words, None).unwrap();
+        assert_eq!(warnings, [format!("{warned} matches all of 1.0.0.0/8")], "{line}");
+        assert!(format!("{request:?}").contains("1.0.0.0"), "{request:?}");
+    }
+    for line in [
+        "filter add dev lan ingress src_ip 1.0.0.0/8 dst_ip 10/8 action drop",
+        "filter add dev lan ingress src_ip 1.2.3.4-1.2.3.9 dst_ip 1.2.3.4 action drop",
+        // An address, and its network.
+        "addr add 1.2.3.4/8 dev lan",
+        "addr show to 1.2.3.4/8",
+    ] {
+        let words: Vec<_> = line.split(' ').collect();
+        assert_eq!(parse_with_warnings(&words, None).unwrap().1, [""; 0], "{line}");
     }
 }

@@ -4,7 +4,7 @@ use core::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr};
 
 use api::{Family, Key, MAIN_VRF, Refusal, RefusalCode};
-use types::{IpPrefix, Mac};
+use types::{IpPrefix, IpRange, Mac};
 
 use super::complete::{Name, Offers};
 
@@ -45,13 +45,24 @@ pub(super) struct Words<'w> {
     key: Option<usize>,
     /// Whether there may be keys among them, in the wrong place as well.
     may_have_keys: bool,
+    /// What is right, and perhaps not what was meant.
+    warnings: Vec<String>,
     /// What could stand behind the last word, if that is wanted.
     offers: Option<RefCell<Offers>>,
 }
 
 impl<'w> Words<'w> {
     pub(super) fn new(all: Vec<&'w str>, family: Option<Family>) -> Self {
-        Self { all, at: 0, command: 0, family, key: None, may_have_keys: false, offers: None }
+        Self {
+            all,
+            at: 0,
+            command: 0,
+            family,
+            key: None,
+            may_have_keys: false,
+            warnings: Vec::new(),
+            offers: None,
+        }
     }
 
     /// The same, to find out what could stand behind the last word.
@@ -64,6 +75,11 @@ impl<'w> Words<'w> {
     pub(super) fn into_offers(self) -> Option<Offers> {
         let is_at_end = self.at == self.all.len();
         self.offers.map(RefCell::into_inner).filter(|offers| is_at_end && !offers.is_wrong)
+    }
+
+    /// What is right, and perhaps not what was meant.
+    pub(super) fn into_warnings(self) -> Vec<String> {
+        self.warnings
     }
 
     /// Notes what the next word may be, if there is none.
@@ -242,6 +258,29 @@ impl<'w> Words<'w> {
             return Ok(None);
         }
         Ok(Some(self.prefix(key)?.network()))
+    }
+
+    /// Addresses to match: one, a prefix, or a range; nothing for `all`, `any` and `default`. All
+    /// addresses of a prefix match, whatever bits stand beyond its length; `ip xfrm` and nft take
+    /// such a prefix too. What was typed may be meant to be less, so there is a warning.
+    pub(super) fn range_or_all(&mut self, key: &str) -> Result<Option<IpRange>, Refusal> {
+        self.offers(&["any", "ADDRESSES"]);
+        let word = self.need("addresses")?;
+        if matches!(word, "any" | "all" | "default") {
+            return Ok(None);
+        }
+        // A prefix first: it may be a short one, as in 10/8.
+        if let Ok(given) = prefix(word) {
+            let network = given.network();
+            if network != given {
+                self.warnings.push(format!("{key} {given} matches all of {network}"));
+            }
+            return Ok(Some(network.range()));
+        }
+        word.parse().map(Some).map_err(|why| {
+            self.invalid(format!("{key} '{}': {why}", self.shown(word)))
+                .with_hint("an address, a prefix, or a range as in 192.0.2.1-192.0.2.9")
+        })
     }
 
     pub(super) fn mac(&mut self, key: &str) -> Result<Mac, Refusal> {

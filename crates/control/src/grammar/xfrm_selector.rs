@@ -6,7 +6,7 @@ use core::str::FromStr;
 use api::{Refusal, Selector};
 use types::{DscpSelector, IpRange};
 
-use super::words::{Words, number, prefix};
+use super::words::{Words, number};
 
 /// The words that a selector is made of.
 pub(super) const WORDS: &[&str] = &[
@@ -211,17 +211,7 @@ fn take_addresses(
 ) -> Result<(), Refusal> {
     words.next();
     words.once(key, into)?;
-    words.offers(&["any", "ADDRESSES"]);
-    let word = words.need("addresses")?;
-    *into = Some(match word {
-        "any" | "all" | "default" => None,
-        // A prefix first: it may be a short one, as in 10/8.
-        word => Some(prefix(word).map(IpRange::from).or_else(|_| word.parse()).map_err(|why| {
-            words
-                .invalid(format!("{key} '{}': {why}", words.shown(word)))
-                .with_hint("an address, a prefix, or a range as in 192.0.2.1-192.0.2.9")
-        })?),
-    });
+    *into = Some(words.range_or_all(key)?);
     Ok(())
 }
 

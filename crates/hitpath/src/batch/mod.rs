@@ -90,7 +90,10 @@ impl Load<'_> {
             outcome.bar.set_position(lines.taken());
             let next = match command(lines, self.look.family) {
                 Ok(None) => Next::Go,
-                Ok(Some(request)) => self.command(line, &request, &mut chunk, outcome)?,
+                Ok(Some((request, warnings))) => {
+                    warnings.into_iter().for_each(|warning| outcome.warn(line, warning));
+                    self.command(line, &request, &mut chunk, outcome)?
+                }
                 Err(refusal) => self.wrong(line, &refusal, &mut chunk, outcome)?,
             };
             if next == Next::Stop {
@@ -236,11 +239,11 @@ impl Load<'_> {
     }
 }
 
-/// The command that was read; none if the line is blank.
+/// The command that was read, and warnings; none if the line is blank.
 fn command(
     lines: &Lines<impl Read>,
     family: Option<api::Family>,
-) -> Result<Option<api::Request>, Refusal> {
+) -> Result<Option<(api::Request, Vec<String>)>, Refusal> {
     let words = lines.words().map_err(|error| invalid(error.to_string()))?;
     match words.first() {
         None => Ok(None),
@@ -248,7 +251,7 @@ fn command(
             let hint = format!("a line begins with {}", control::grammar::objects());
             Err(invalid(format!("'{program}' is not a part of the command")).with_hint(hint))
         }
-        Some(_) => control::grammar::parse_with(&words, family).map(Some),
+        Some(_) => control::grammar::parse_with_warnings(&words, family).map(Some),
     }
 }
 

@@ -93,6 +93,17 @@ impl Outcome {
         }
     }
 
+    /// Takes note of a warning about a line. The first one is told.
+    pub(super) fn warn(&mut self, line: usize, warning: String) {
+        if self.warning.is_some() {
+            return;
+        }
+        if !self.json {
+            self.say(&line.to_string(), &format!("warning: {warning}"));
+        }
+        self.warning = Some((line, warning));
+    }
+
     /// Takes note of what came of the commands of these lines.
     pub(super) fn carried_out(&mut self, lines: &[usize], report: BatchReport) {
         let line = |at: usize| lines.get(at).copied().unwrap_or_default();
@@ -101,12 +112,8 @@ impl Outcome {
             self.refuse(line(refused.at), &refused.refusal);
         }
         self.refused += report.refusals - report.refused.len() as u64;
-        if let (Some(warned), None) = (report.warned, &self.warning) {
-            if !self.json {
-                let line = line(warned.at).to_string();
-                self.say(&line, &format!("warning: {}", warned.warning));
-            }
-            self.warning = Some((line(warned.at), warned.warning));
+        if let Some(warned) = report.warned {
+            self.warn(line(warned.at), warned.warning);
         }
         for bound in report.bounds {
             self.bounds.insert((bound.vrf.clone(), bound.if_id, bound.direction), bound);

@@ -283,8 +283,9 @@ fn run(
     }
     let words: Vec<&str> =
         std::iter::once(object).chain(words.iter().map(String::as_str)).collect();
-    let request = control::grammar::parse_with(&words, look.family)
+    let (request, warnings) = control::grammar::parse_with_warnings(&words, look.family)
         .map_err(|refusal| Usage(refusal.to_string()))?;
+    warnings.iter().for_each(|warning| output::say(&format!("warning: {warning}")));
     let reply = client::change(global.socket(), &request, sync)?;
     let links = client::links_of(global.socket(), &request, &reply)?;
     view::print_as_ip(&request, &reply, &links, global.json, look)?;
