@@ -318,3 +318,32 @@ def test_a_file_whose_keys_are_in_another_one_has_none(gateway, tmp_path):
     # One of them stands in the file.
     file.write_text(file.read_text().replace('"key:1"', f'"0x{"42" * 20}"'))
     assert "it has keys, and others may read it (mode 0644)" in noted()
+
+
+def test_a_reload_warns_of_a_mode_once_until_it_or_the_file_changes(gateway, tmp_path):
+    """Of the file itself, and of the one that `keys-file` names, which is read more than once for a reload."""
+    add(gateway, 0x2000)
+    gateway.run("save", "--keys", saved := tmp_path / "saved.toml")
+    keys = tmp_path / "saved.toml.keys"
+    gateway.write(saved.read_text())
+    keys.chmod(0o640)
+
+    def warned(change=None):
+        """How often the two are warned of in two reloads and a look at what differs."""
+        before = gateway.log()
+        if change:
+            change()
+        for words in (["reload"], ["reload"], ["reload", "--dry-run"], ["diff"]):
+            gateway.run(*words, check=False)
+        log = gateway.log().removeprefix(before)
+        return log.count("others may read this secret"), log.count("it has keys, and others may read it")
+
+    assert warned() == (1, 0)
+    assert warned() == (0, 0)
+    assert warned(lambda: keys.chmod(0o644)) == (1, 0)
+    # What is written to it later is no less readable.
+    assert warned(lambda: (time.sleep(0.1), keys.write_text(keys.read_text()))) == (1, 0)
+    assert warned(lambda: keys.chmod(0o600)) == (0, 0)
+    gateway.write(gateway.without_sa + SA_IN_FILE)
+    assert warned(lambda: gateway.config_path.chmod(0o644)) == (0, 1)
+    assert warned() == (0, 0)

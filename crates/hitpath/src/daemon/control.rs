@@ -517,7 +517,7 @@ impl ControlThread {
         self.audit().reopen();
         let (config, digest) = self.load()?;
         self.handler.daemon.reloads += 1;
-        config.notes.iter().for_each(|note| tracing::warn!("{note}"));
+        gateway::warn_of(&self.file, &config);
         let now = self.clock.now();
         self.handler.see_vrfs(now)?;
         let applied = self.apply(config);

@@ -149,7 +149,7 @@ pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
     let &Options { file, socket, state, own_interfaces } = options;
     let (config, digest) = gateway::load_with_digest(file)?;
     wipe_stack();
-    config.notes.iter().for_each(|note| tracing::warn!("{note}"));
+    gateway::warn_of(file, &config);
     let mut settings = config.gateway.clone();
     match state {
         None => {}

@@ -6,6 +6,7 @@ mod counted;
 #[cfg(test)]
 mod in_memory;
 mod inline;
+mod readers;
 #[cfg(test)]
 mod recursive_law;
 mod request_handler;
@@ -14,7 +15,7 @@ pub(crate) mod twin;
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use api::Key;
@@ -77,7 +78,9 @@ pub(crate) fn check(file: &Path) -> Result<Config, ConfigError> {
     let check = |name: &str, text: &str, read_keys: ReadKeys<'_>| {
         control::config::check(name, text, read_keys, &check_token)
     };
-    load_by(check, file).map(|(config, _)| config)
+    let (mut config, _) = load_by(check, file)?;
+    config.notes.extend(readable_keys(file, &config));
+    Ok(config)
 }
 
 /// As [`load`], with a digest of what was read.
@@ -106,8 +109,7 @@ fn load_by(
         warn_of_readers(&path);
         keys_of(&keys, id).map_err(|why| format!("{}{why}", path.display()))
     };
-    let mut config = load(&name, text, &read_keys).map_err(ConfigError::Wrong)?;
-    config.notes.extend(readable_keys(file, &config));
+    let config = load(&name, text, &read_keys).map_err(ConfigError::Wrong)?;
     let digest = digest.into_inner().finalize();
     let hex = digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     Ok((config, format!("sha256:{hex}")))
@@ -144,10 +146,19 @@ pub(crate) fn beside(file: &Path, path: &Path) -> PathBuf {
     file.parent().map_or_else(|| path.to_owned(), |folder| folder.join(path))
 }
 
+/// Warns of what `config`, the content of `file`, has that is no error, and of its keys if others may
+/// read them and that is news.
+pub(crate) fn warn_of(file: &Path, config: &Config) {
+    config.notes.iter().for_each(|note| tracing::warn!("{note}"));
+    if config.has_keys
+        && let Some(mode) = readers::news(file)
+    {
+        tracing::warn!("{}", has_readable_keys(file, &mode));
+    }
+}
+
 fn warn_of_readers(path: &Path) {
-    let mode = std::fs::metadata(path).map_or(0, |found| found.mode());
-    if mode & 0o077 != 0 {
-        let mode = format!("{:04o}", mode & 0o7777);
+    if let Some(mode) = readers::news(path) {
         tracing::warn!(file = %path.display(), mode, "others may read this secret (chmod 0600)");
     }
 }
@@ -185,14 +196,18 @@ fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
 /// A note if the file of `config` has keys, and others than its owner may read it. The file that
 /// `keys-file` names is looked at where it is read.
 fn readable_keys(file: &Path, config: &Config) -> Option<Diagnostic> {
-    let mode = file.metadata().ok()?.mode();
-    (mode & 0o077 != 0 && config.has_keys).then(|| Diagnostic {
+    let mode = readers::mode_for_others(file).filter(|_| config.has_keys)?;
+    Some(has_readable_keys(file, &mode))
+}
+
+fn has_readable_keys(file: &Path, mode: &str) -> Diagnostic {
+    Diagnostic {
         file: file.display().to_string(),
         line: 1,
         column: 1,
-        message: format!("it has keys, and others may read it (mode {:04o})", mode & 0o7777),
+        message: format!("it has keys, and others may read it (mode {mode})"),
         hint: Some("chmod 0600".to_owned()),
-    })
+    }
 }
 
 /// Opens a regular file, and waits for nothing: a FIFO has no end until somebody writes to it, and
