@@ -50,7 +50,7 @@ WRONG = [
     ("link add main type vrf table 11", "a VRF 'main' exists"),
     ("addr add fe80::1/64 dev ipsec4", "fe80::1/64 cannot be the address of an xfrm link"),
     ("link del main", "VRF 'main' cannot be removed"),
-    ("link del grey", "there is no port 'grey'"),
+    ("link del grey", "there is no link, VRF or sub-port 'grey'"),
     ("link del lan", "port lan is not a VLAN or xfrm link, and comes and goes with the"),
     ("link set blue down", "a VRF is always up"),
     ("link set blue mtu 1400", "blue is a VRF, which has no MTU"),
@@ -87,7 +87,7 @@ WRONG = [
     ("link add name x type xfrm dev blue if_id 5", "there is no port 'blue'"),
     ("link add name x type xfrm dev lan if_id 4", "port 'x' cannot have if_id 0x4: xfrm link 'ipsec4' has it"),
     ("link show type bridge", "type 'bridge'"),
-    ("link show nothing", "there is no port 'nothing'"),
+    ("link show nothing", "there is no link, VRF or sub-port 'nothing'"),
     # vrf
     ("vrf add", "the command ends after 'add'"),
     ("vrf add blue", "a VRF 'blue' exists"),

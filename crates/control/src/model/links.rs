@@ -8,7 +8,7 @@ use api::{
 };
 use types::{LinkKind, Mac};
 
-use super::refuse::{no_port, no_vrf};
+use super::refuse::{no_link, no_vrf};
 
 /// VRFs' numbers as links begin here, above those of ports.
 const FIRST_VRF: u32 = 1 << 16;
@@ -31,7 +31,9 @@ pub fn links(
         && !ports.iter().any(|port| port.name == *name)
         && !is_vrf(name)
     {
-        return Err(no_port(name, ports.iter().map(|port| port.name.as_str())));
+        let vrfs = vrfs.iter().map(|vrf| vrf.name.as_str()).filter(|name| *name != MAIN_VRF);
+        let known = ports.iter().map(|port| port.name.as_str()).chain(vrfs);
+        return Err(no_link(name, known));
     }
     if let Some(name) = &filter.vrf
         && !vrfs.iter().any(|vrf| vrf.name == *name)

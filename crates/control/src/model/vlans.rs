@@ -11,7 +11,7 @@ use super::Draft;
 use super::desired::{DesiredPort, Found};
 use super::ports::{Above, check_buffers, check_mtu};
 use super::qdiscs::Device;
-use super::refuse::refusal;
+use super::refuse::{no_link, refusal};
 use crate::settings::{PortKind, PortSettings};
 
 /// The numbers of VLANs begin here. Ports that are opened have those below, so that a worker looks
@@ -150,7 +150,13 @@ impl Draft<'_> {
 
     /// Removes a VLAN or an xfrm link, and VLANs of it before, as Linux does.
     pub(super) fn delete_link(&mut self, link: &LinkName) -> Result<(), Refusal> {
-        if self.desired.port(&link.port)?.settings.kind.vlan().is_some() {
+        let Some(port) = self.desired.ports.get(&link.port) else {
+            // `main` is a VRF, and no link.
+            let vrfs = self.desired.vrfs.keys().filter(|name| *name != MAIN_VRF);
+            let known = self.desired.ports.keys().chain(vrfs).map(String::as_str);
+            return Err(no_link(&link.port, known));
+        };
+        if port.settings.kind.vlan().is_some() {
             for port in self.desired.vlans_of(&link.port) {
                 self.delete_one_link(&LinkName { port })?;
             }
