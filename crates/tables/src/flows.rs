@@ -262,9 +262,9 @@ impl Flows {
         self.pools.get(id).map(|_| id)
     }
 
-    pub(crate) fn pools(&self) -> impl Iterator<Item = (PoolId, &NatPool)> {
+    pub(crate) fn pools(&self) -> impl Iterator<Item = (PoolId, &Arc<NatPool>)> {
         let places = (0..).zip(&self.pools.all);
-        places.filter_map(|(number, place)| Some((PoolId(number), &*place.as_ref()?.pool)))
+        places.filter_map(|(number, place)| Some((PoolId(number), &place.as_ref()?.pool)))
     }
 
     /// Gives back what a connection had of a pool.

@@ -30,6 +30,11 @@ pub(crate) enum News {
 }
 
 impl Alarm {
+    /// Whether that it is over is still to be said.
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
     /// Looks at the counter. One that goes back is another one.
     pub(crate) fn look(&mut self, count: u64, now: Time) -> Option<News> {
         if count < self.seen {
@@ -66,6 +71,11 @@ impl<K> Default for Alarms<K> {
 }
 
 impl<K: Copy + Ord> Alarms<K> {
+    /// Whether one of them is.
+    pub(crate) fn is_on(&self) -> bool {
+        self.others.1.is_on() || self.named.values().any(|(_, alarm)| alarm.is_on())
+    }
+
     /// Looks at what has happened since the last time. News without a name are of others.
     pub(crate) fn look(&mut self, refused: RefusedOnes<K>, now: Time) -> Vec<(Option<K>, News)> {
         self.others.0 += refused.others;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::{Arc, Weak};
 
 use conntrack::nat::BlockEvent;
 use packet::Time;
@@ -18,6 +19,9 @@ pub(crate) struct NatLog(BTreeMap<PoolId, OfPool>);
 
 #[derive(Default)]
 struct OfPool {
+    /// Which it is: the number of one that is gone may be another one's.
+    pool: Weak<NatPool>,
+    name: String,
     exhausted: Alarm,
     strangers: Alarm,
     /// By zone and source.
@@ -27,7 +31,7 @@ struct OfPool {
 impl NatLog {
     /// What is new: lines, and whether each is a warning.
     pub(crate) fn lines(&mut self, tables: &Tables, now: Time) -> Vec<(String, bool)> {
-        let mut lines = Vec::new();
+        let mut lines = self.of_those_gone(tables);
         for (number, pool) in tables.nat_pools() {
             let (events, lost) = pool.pool.take_block_events();
             lines.extend(events.iter().map(|(address, event)| (block(*address, event), false)));
@@ -35,15 +39,31 @@ impl NatLog {
                 let text = format!("{lost} port blocks were assigned or released without a line");
                 lines.push((text, true));
             }
-            let (counts, said) = (pool.pool.counts(), self.0.entry(number).or_default());
-            let name = name(pool);
+            let new =
+                || OfPool { pool: Arc::downgrade(pool), name: name(pool), ..OfPool::default() };
+            let (counts, said) = (pool.pool.counts(), self.0.entry(number).or_insert_with(new));
+            let name = &said.name;
             let news = said.exhausted.look(counts.exhausted, now);
-            lines.extend(news.map(|news| exhausted(news, &name)));
+            lines.extend(news.map(|news| exhausted(news, name)));
             let news = said.full_blocks.look(pool.pool.take_full_blocks(), now);
-            lines.extend(news.into_iter().map(|(whose, news)| full_block(whose, news, &name)));
+            lines.extend(news.into_iter().map(|(whose, news)| full_block(whose, news, name)));
             let news = said.strangers.look(counts.no_subscriber, now);
-            lines.extend(news.map(|news| strangers(news, &name)));
+            lines.extend(news.map(|news| strangers(news, name)));
         }
+        lines
+    }
+
+    /// What was said of pools that are gone ends with them.
+    fn of_those_gone(&mut self, tables: &Tables) -> Vec<(String, bool)> {
+        let mut lines = Vec::new();
+        self.0.retain(|number, said| {
+            let pool = tables.nat_pool(*number);
+            let is_there = pool.is_some_and(|pool| std::ptr::eq(pool, said.pool.as_ptr()));
+            if !is_there && said.is_on() {
+                lines.push((format!("NAT pool {} is gone", said.name), false));
+            }
+            is_there
+        });
         lines
     }
 
@@ -63,6 +83,13 @@ impl NatLog {
             lines.push((text, true));
         }
         lines
+    }
+}
+
+impl OfPool {
+    /// Whether there is an alarm about it.
+    fn is_on(&self) -> bool {
+        self.exhausted.is_on() || self.strangers.is_on() || self.full_blocks.is_on()
     }
 }
 
@@ -140,7 +167,11 @@ fn block(address: IpAddr, event: &BlockEvent) -> String {
 
 #[cfg(test)]
 mod tests {
+    use api::Request;
+
     use super::*;
+    use crate::explain::Description;
+    use crate::gateway::InMemory;
 
     #[test]
     fn a_block_is_a_line() {
@@ -154,6 +185,78 @@ mod tests {
         };
         let line = block("192.0.2.1".parse().unwrap(), &event);
         assert_eq!(line, "port block 192.0.2.1 ports 1024-1535 assigned to 10.1.0.5 zone 5");
+    }
+
+    const ONE_PORT: &str = r#"
+        [gateway]
+        buffers = 1024
+        [[port]]
+        kind = "memory"
+        name = "lan"
+        addresses = ["10.1.0.1/24"]
+        [[port]]
+        kind = "memory"
+        name = "wan"
+        addresses = ["192.0.2.1/24"]
+        [[flow]]
+        flow = "priority=1,actions=NORMAL"
+        [[flow]]
+        flow = "ip,in_port=lan,actions=ct(commit,table=1,nat(src=192.0.2.1:5000-5000))"
+        [[flow]]
+        flow = "table=1,actions=NORMAL"
+    "#;
+
+    /// A gateway whose pool has one port.
+    fn with_one_port() -> InMemory {
+        let mut world = InMemory::new(control::config::load("nat", ONE_PORT).unwrap());
+        for line in [
+            "neigh add 10.1.0.5 lladdr 02:bb:00:00:00:01 dev lan",
+            "neigh add 192.0.2.9 lladdr 02:bb:00:00:00:02 dev wan",
+        ] {
+            world.run(line, Time(0)).unwrap();
+        }
+        world
+    }
+
+    /// Two connections to one destination, for which there is one port.
+    fn exhaust(world: &mut InMemory) {
+        for port in [1, 2] {
+            let packet = format!("udp 10.1.0.5:{port} > 192.0.2.9:53 in lan");
+            let packet = Description::parse(&packet).unwrap().packet().unwrap();
+            let left = world.pass(&[world.frame(&packet)], Time(1));
+            assert_eq!(left.len(), usize::from(port == 1));
+        }
+    }
+
+    #[test]
+    fn alarms_end_with_their_pool() {
+        let lines = |log: &mut NatLog, world: &InMemory, at: u64| {
+            let tables = world.gateway.handler().tables();
+            log.lines(&tables, Time(at)).into_iter().map(|(line, _)| line).collect::<Vec<_>>()
+        };
+        let (mut log, mut world) = (NatLog::default(), with_one_port());
+        exhaust(&mut world);
+        let told = lines(&mut log, &world, 1);
+        assert!(told.len() == 1 && told[0].contains("ports 5000-5000 is exhausted"), "{told:?}");
+        assert_eq!(lines(&mut log, &world, 2), [""; 0]);
+
+        // Another one of its number is exhausted as often, and has its own alarm.
+        let mut other = with_one_port();
+        exhaust(&mut other);
+        let told = lines(&mut log, &other, 3);
+        assert_eq!(told[0], "NAT pool 192.0.2.1/32 ports 5000-5000 is gone");
+        assert!(told.len() == 2 && told[1].contains("ports 5000-5000 is exhausted"), "{told:?}");
+
+        // And one that is gone is not remembered.
+        other.run("flow del in_port=lan", Time(4)).unwrap();
+        let all = Request::ConnectionDelete(<_>::default());
+        other.gateway.handler_mut().handle(all, Time(4)).unwrap();
+        for seconds in 5..8 {
+            other.pass(&[], Time(seconds * 1_000_000_000));
+            other.gateway.handler_mut().control.tick(Time(seconds * 1_000_000_000));
+        }
+        assert_eq!(lines(&mut log, &other, 9), ["NAT pool 192.0.2.1/32 ports 5000-5000 is gone"]);
+        assert!(log.0.is_empty());
     }
 
     #[test]

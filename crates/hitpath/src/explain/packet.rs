@@ -24,7 +24,7 @@ impl Description {
     ///
     /// # Errors
     /// It cannot have the size that is asked for.
-    pub(super) fn packet(&self) -> Result<Vec<u8>, DescriptionError> {
+    pub(crate) fn packet(&self) -> Result<Vec<u8>, DescriptionError> {
         let between = self.headers_between();
         let header = match self.addresses {
             Addresses::V4 { .. } => ipv4::HEADER_LENGTH,

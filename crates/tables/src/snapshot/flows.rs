@@ -80,7 +80,8 @@ impl Tables {
     }
 
     /// Every pool, with those that no flow asks for any more and that have not all their ports back.
-    pub fn nat_pools(&self) -> impl Iterator<Item = (PoolId, &NatPool)> {
+    /// The number of one that is gone may be another one's later.
+    pub fn nat_pools(&self) -> impl Iterator<Item = (PoolId, &Arc<NatPool>)> {
         self.flows.pools()
     }
 
