@@ -72,6 +72,15 @@ fn the_examples_of_the_firewall_are_right() {
     assert_eq!(named.split(", ").count(), crate::firewall::services::names().count());
 }
 
+/// Real packets go through it in `tests/test_shared_services.py`.
+#[test]
+fn the_example_with_a_shared_server_is_right() {
+    let text = include_str!("../../../../../docs/examples/shared-services.toml");
+    let config = check("shared-services.toml", text, &|_| Ok(Vec::new()), &|_, _| Ok(())).unwrap();
+    assert_eq!((config.vrfs.len(), config.flows.len(), config.rules.len()), (3, 15, 3));
+    assert_eq!(config.notes, []);
+}
+
 #[test]
 fn the_examples_in_the_text_of_the_documentation_are_right() {
     let page = include_str!("../../../../../docs/configuration.md");
