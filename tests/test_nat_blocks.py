@@ -120,5 +120,6 @@ def test_blocks_that_are_lent_are_logged_each_once(topology, tmp_path):
         assert wires.gateway.process.wait(10) == 0
         assert sorted(logged("released by")) == sorted(logged("assigned to"))
         assert len(logged("released by")) == 9
+        assert "port blocks: the gateway stops: all 8 that are assigned are released" in wires.gateway.log()
         wires.gateway.kill()
         wires.gateway.start_again()

@@ -159,6 +159,7 @@ def test_the_unit_is_confined(packages):
     said = run_in_clean_root(
         """
         dpkg -i /run/shared/1.deb >/dev/null 2>&1
+        grep LogRateLimit /lib/systemd/system/hitpath.service
         systemd-analyze verify /lib/systemd/system/hitpath.service 2>&1
         systemd-analyze security --offline=true --no-pager /lib/systemd/system/hitpath.service || true
         """,
@@ -168,6 +169,8 @@ def test_the_unit_is_confined(packages):
     need(level, f"needs a systemd-analyze that rates a unit: {said[-300:]}")
     assert float(level[1]) < 2.0, said
     assert "Unknown key" not in said and "Failed to parse" not in said, said
+    # What is logged of blocks of ports and of commands is all kept.
+    assert re.search("^LogRateLimitIntervalSec=0$", said, re.MULTILINE), said
 
 
 def test_the_unit_runs_with_a_port_on_an_interface(packages):

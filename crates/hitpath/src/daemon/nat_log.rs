@@ -10,8 +10,9 @@ use tables::{NatPool, PoolId, Tables};
 
 use crate::daemon::alarm::{Alarm, Alarms, News};
 
-/// The most lines about blocks that are still assigned when the gateway stops.
-const LINES_AT_END: usize = 1 << 16;
+/// The most lines about blocks that are still assigned when the gateway stops. More at once would be
+/// lost to a reader who bounds their rate, and the lines of the next start with them.
+const LINES_AT_END: usize = 1000;
 
 /// What was said of pools.
 #[derive(Default)]
@@ -67,21 +68,30 @@ impl NatLog {
         lines
     }
 
-    /// The last lines, when no connection is any more: blocks that are assigned are released. How
-    /// many lines there are is bounded; what is left out is said.
+    /// The last lines, when no connection is any more: blocks that are assigned are released. Of few
+    /// each has a line; one line says it of all of them, however many there are.
     pub(crate) fn last_lines(&mut self, tables: &Tables, now: Time) -> Vec<(String, bool)> {
+        self.last_lines_of(tables, now, LINES_AT_END)
+    }
+
+    fn last_lines_of(&mut self, tables: &Tables, now: Time, most: usize) -> Vec<(String, bool)> {
         let mut lines = self.lines(tables, now);
-        let (mut room, mut more) = (LINES_AT_END, 0);
+        let (mut released, mut more) = (Vec::new(), 0);
         for (_, pool) in tables.nat_pools() {
-            let (blocks, left_out) = pool.pool.assigned_blocks(room);
-            lines.extend(blocks.iter().map(|(address, event)| (block(*address, event), false)));
-            room -= blocks.len();
+            let (blocks, left_out) = pool.pool.assigned_blocks(most - released.len());
+            released.extend(blocks);
             more += left_out;
         }
-        if more > 0 {
-            let text = format!("port blocks: {more} more are released without a line");
-            lines.push((text, true));
+        let all = released.len() + more;
+        if all == 0 {
+            return lines;
         }
+        if more == 0 {
+            lines.extend(released.iter().map(|(address, event)| (block(*address, event), false)));
+        }
+        let text =
+            format!("port blocks: the gateway stops: all {all} that are assigned are released");
+        lines.push((text, false));
         lines
     }
 }
@@ -257,6 +267,33 @@ mod tests {
         }
         assert_eq!(lines(&mut log, &other, 9), ["NAT pool 192.0.2.1/32 ports 5000-5000 is gone"]);
         assert!(log.0.is_empty());
+    }
+
+    /// However many there are, the log says that no block is assigned any more.
+    #[test]
+    fn the_last_lines_are_few_and_release_every_block() {
+        let text = ONE_PORT.replace("192.0.2.1:5000-5000", "192.0.2.1,block=16");
+        let mut world = InMemory::new(control::config::load("nat", &text).unwrap());
+        world.run("neigh add 192.0.2.9 lladdr 02:bb:00:00:00:02 dev wan", Time(0)).unwrap();
+        let tables = world.gateway.handler().tables();
+        let mut log = NatLog::default();
+        assert_eq!(log.last_lines(&tables, Time(0)), []);
+        for source in 1..=3 {
+            let packet = format!("udp 10.1.0.1{source}:1 > 192.0.2.9:53 in lan");
+            let packet = Description::parse(&packet).unwrap().packet().unwrap();
+            assert_eq!(world.pass(&[world.frame(&packet)], Time(1)).len(), 1);
+        }
+        assert_eq!(log.lines(&tables, Time(2)).len(), 3);
+        let lines = |most| NatLog::default().last_lines_of(&tables, Time(3), most);
+        let all = "port blocks: the gateway stops: all 3 that are assigned are released";
+        assert_eq!(lines(2), [(all.to_owned(), false)]);
+        let each = lines(3);
+        assert_eq!(each.len(), 4);
+        assert!(
+            each[..3].iter().all(|(line, _)| line.contains(" released by 10.1.0.1")),
+            "{each:?}"
+        );
+        assert_eq!(each[3].0, all);
     }
 
     #[test]
