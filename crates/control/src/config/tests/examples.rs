@@ -76,7 +76,8 @@ fn the_examples_of_the_firewall_are_right() {
 #[test]
 fn the_example_with_a_shared_server_is_right() {
     let text = include_str!("../../../../../docs/examples/shared-services.toml");
-    let config = check("shared-services.toml", text, &|_, _| Ok(Vec::new()), &|_, _| Ok(())).unwrap();
+    let config =
+        check("shared-services.toml", text, &|_, _| Ok(Vec::new()), &|_, _| Ok(())).unwrap();
     assert_eq!((config.vrfs.len(), config.flows.len(), config.rules.len()), (3, 15, 3));
     assert_eq!(config.notes, []);
 }
