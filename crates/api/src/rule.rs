@@ -63,7 +63,8 @@ pub struct RuleSpec {
     /// Their DSCP, with all its bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dscp: Option<DscpSelector>,
-    /// What happens to them.
+    /// What happens to them. A rule that is added without it asks the table of VRF main, as with
+    /// iproute2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<RuleAction>,
     /// Routes of the table with prefixes of this length and shorter ones do not count.

@@ -215,6 +215,13 @@ pub(crate) fn normal_rule(mut spec: RuleSpec) -> RuleSpec {
     spec
 }
 
+/// A rule with what it does: one that a command does not say it of asks the table of VRF main, as
+/// with iproute2.
+pub(crate) fn whole_rule(mut spec: RuleSpec) -> RuleSpec {
+    spec.action.get_or_insert_with(|| RuleAction::Vrf(api::MAIN_VRF.to_owned()));
+    spec
+}
+
 /// A policy rule by itself.
 pub(crate) fn rule(spec: &RuleSpec) -> Result<(), Fault> {
     for (part, prefix) in [("from", spec.from), ("to", spec.to)] {

@@ -379,6 +379,15 @@ pub(super) fn rule(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RuleSpe
             return None;
         }
     };
+    // A forgotten key must not join a VRF with main, as it does in iproute2's words.
+    if !["table", "vrf", "goto", "action"].iter().any(|key| table.has(key)) {
+        let fault = Fault::invalid("action", "rule without table, vrf, goto or action");
+        table.fault(
+            fault.hint("vrf = \"NAME\", table = NUMBER, goto = PRIORITY or action = \"prohibit\""),
+            errors,
+        );
+        return None;
+    }
     let mut words = vec!["rule".to_owned(), "add".to_owned()];
     let mut say = |key: &str, value: String| words.extend([key.to_owned(), value]);
     say("priority", priority.value.to_string());

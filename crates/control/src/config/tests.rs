@@ -792,3 +792,18 @@ fn the_page_needs_a_token_at_an_address() {
         assert!(told.contains(why), "{lines}: {told}");
     }
 }
+
+#[test]
+fn a_rule_says_what_it_does() {
+    let file = |keys: &str| {
+        format!("[[vrf]]\nname = \"blue\"\n{GOOD}\n[[rule]]\npriority = 7\niif = \"blue\"\n{keys}")
+    };
+    let place = file("").lines().position(|line| line == "[[rule]]").unwrap() + 1;
+    let told = load("gw.toml", &file("")).unwrap_err().to_string();
+    let right =
+        format!("gw.toml:{place}:1: rule without table, vrf, goto or action (vrf = \"NAME\"");
+    assert!(told.starts_with(&right), "{told}");
+    for keys in ["table = 5", "vrf = \"main\"", "goto = 9", "action = \"prohibit\""] {
+        assert_eq!(load("gw.toml", &file(keys)).err(), None, "{keys}");
+    }
+}

@@ -1,6 +1,6 @@
 //! `rule`.
 
-use api::{Family, MAIN_VRF, Refusal, Request, RuleAction, RuleSpec};
+use api::{Family, Refusal, Request, RuleAction, RuleSpec};
 use types::{DscpSelector, IpPrefix, PortRange};
 
 use super::words::{TableWord, Words, number};
@@ -77,13 +77,12 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Request, Refusal> {
             .unsupported("this is not supported yet")
             .with_hint("add, delete, show, flush"));
     }
-    let mut spec = spec(words)?;
+    let spec = spec(words)?;
     let request = match command {
         Command::Add => {
-            // As with iproute2.
-            spec.action.get_or_insert_with(|| RuleAction::Vrf(MAIN_VRF.to_owned()));
             let spec = crate::check::normal_rule(spec);
-            crate::check::rule(&spec).map_err(|fault| words.fault(fault))?;
+            crate::check::rule(&crate::check::whole_rule(spec.clone()))
+                .map_err(|fault| words.fault(fault))?;
             words.end()?;
             return Ok(Request::RuleAdd(spec));
         }

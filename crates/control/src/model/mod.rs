@@ -680,7 +680,10 @@ impl Draft<'_> {
             R::RouteChange(spec) => self.replace_route(self.in_its_vrf(spec), true)?,
             R::RouteDelete(id) => self.delete_route(&id)?,
             R::RouteFlush(filter) => return Ok(Reply::Count(self.flush_routes(&filter)?)),
-            R::RuleAdd(spec) => self.add_rule(spec, origin)?,
+            R::RuleAdd(spec) => {
+                let doubts = self.add_rule(spec, origin)?;
+                return Ok(doubts.map_or(Reply::Done, Reply::Warned));
+            }
             R::RuleDelete(spec) => self.delete_rule(&spec)?,
             R::RuleFlush(spec) => return Ok(Reply::Count(self.flush_rules(&spec)?)),
             R::NeighbourAdd(spec) => self.put_neighbour(&spec, origin, false)?,

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use api::{Family, Origin, Refusal, RefusalCode, RuleAction, RuleSpec, RuleView};
+use api::{Family, MAIN_VRF, Origin, Refusal, RefusalCode, RuleAction, RuleSpec, RuleView};
 use tables::limit::MAX_RULES;
 use tables::{
     L3MDEV_PRIORITY, MAIN_PRIORITY, MarkBits, Rule, RuleAction as TableAction, RuleEntry, RuleId,
@@ -20,8 +20,14 @@ use super::shared::Shared;
 const OWN: &str = "lo";
 
 impl Draft<'_> {
-    pub(super) fn add_rule(&mut self, spec: RuleSpec, origin: Origin) -> Result<(), Refusal> {
-        let spec = self.as_stored(spec)?;
+    /// Returns what is doubtful about it.
+    pub(super) fn add_rule(
+        &mut self,
+        spec: RuleSpec,
+        origin: Origin,
+    ) -> Result<Option<String>, Refusal> {
+        let is_silent = spec.action.is_none();
+        let spec = self.as_stored(crate::check::whole_rule(spec))?;
         crate::check::rule(&spec)?;
         if !self.is_restoring {
             self.check_names(&spec)?;
@@ -41,7 +47,32 @@ impl Draft<'_> {
             return Err(refused);
         }
         self.note(|journal| journal.add_rule(origin, &spec));
-        Ok(())
+        Ok(is_silent.then(|| self.joins_with_main(&spec)).flatten())
+    }
+
+    /// What is said of a rule that leads to `main` because it does not say where to, if that joins
+    /// another VRF with it.
+    fn joins_with_main(&self, spec: &RuleSpec) -> Option<String> {
+        let vrf_of = |name: &str| match self.desired.ports.get(name) {
+            Some(port) => port.vrf.clone(),
+            None => name.to_owned(),
+        };
+        let named = match (&spec.iif, &spec.oif) {
+            (_, Some(oif)) => Some(oif.clone()),
+            // What the gateway sends of itself, it sends in any VRF.
+            (Some(iif), None) if iif != OWN => Some(vrf_of(iif)),
+            _ => None,
+        };
+        let whose = match named {
+            Some(vrf) if vrf == MAIN_VRF => return None,
+            Some(vrf) => format!("VRF {vrf}"),
+            None if self.desired.vrfs.len() == 1 => return None,
+            None => "all VRFs".to_owned(),
+        };
+        Some(format!(
+            "the rule says no table, so packets of {whose} ask that of VRF main: 'lookup main' if \
+            that is meant, 'lookup NAME' for another one"
+        ))
     }
 
     /// Removes the rule that says exactly this; if there is none, the first that fits.
@@ -296,7 +327,7 @@ pub(super) fn view(
     let is_there = |name: &String| name == OWN || has_vrf(name) || desired.ports.contains_key(name);
     let table = match &spec.action {
         Some(RuleAction::Table(table)) => Some(table.to_string()),
-        Some(RuleAction::Vrf(vrf)) if vrf == api::MAIN_VRF => Some("main".to_owned()),
+        Some(RuleAction::Vrf(vrf)) if vrf == MAIN_VRF => Some("main".to_owned()),
         Some(RuleAction::Vrf(vrf)) => {
             Some(tables.vrf_named(vrf).map_or_else(|| vrf.clone(), |vrf| vrf.table.to_string()))
         }

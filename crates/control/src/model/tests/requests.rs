@@ -226,6 +226,32 @@ fn routes_have_several_next_hops() {
 }
 
 #[test]
+fn a_rule_that_joins_a_vrf_with_main_without_saying_so_is_told() {
+    let mut control = running(BASE);
+    // Without other VRFs there is nothing to join.
+    assert_eq!(run(&mut control, "rule add from 10.1.0.0/16"), Ok(Reply::Done));
+    run(&mut control, "vrf add blue").unwrap();
+    run(&mut control, "link set wan master blue").unwrap();
+    for (rule, whose) in [
+        ("iif blue", "VRF blue"),
+        ("iif wan to 10.0.0.0/8", "VRF blue"),
+        ("oif blue", "VRF blue"),
+        ("iif lo", "all VRFs"),
+        ("from 10.2.0.0/16", "all VRFs"),
+    ] {
+        let done = run(&mut control, &format!("rule add {rule}")).unwrap();
+        let Reply::Warned(why) = &done else { panic!("{rule}: {done:?}") };
+        assert!(why.contains(&format!("packets of {whose} ask that of VRF main")), "{why}");
+    }
+    for rule in
+        ["iif main", "iif lan", "iif blue lookup main priority 5", "iif blue goto 1000 priority 6"]
+    {
+        assert_eq!(run(&mut control, &format!("rule add {rule}")), Ok(Reply::Done), "{rule}");
+    }
+    assert_eq!(show(&mut control, "rule show").matches("lookup main").count(), 10);
+}
+
+#[test]
 fn a_route_is_asked_for_as_a_packet_asks() {
     let mut control = running(BASE);
     for line in [
