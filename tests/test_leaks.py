@@ -138,9 +138,16 @@ def test_refusals_and_circles(gateway):
     gateway.run("route", "add", "10.5.0.0/16", "vrf", "blue", "dev", "green")
     refused = gateway.run("route", "add", "10.5.0.0/16", "vrf", "green", "dev", "red", check=False)
     assert refused.returncode != 0 and "without end" in refused.stderr, refused.stderr
-    # A circle that no single route makes: each packet finds its end.
+    # A circle that a route makes of others.
     gateway.run("route", "add", "10.5.1.0/24", "vrf", "red", "dev", "blue")
-    gateway.run("route", "add", "10.4.0.0/15", "vrf", "green", "dev", "red")
+    into_red = ["route", "add", "10.4.0.0/15", "vrf", "green", "dev", "red"]
+    refused = gateway.run(*into_red, check=False)
+    assert refused.returncode != 0 and "10.5.1.0/24 of VRF red" in refused.stderr, refused.stderr
+    # One that was there and is uncovered: each packet finds its end.
+    gateway.run("route", "add", "blackhole", "10.5.0.0/16", "vrf", "green")
+    gateway.run(*into_red)
+    warned = gateway.run("route", "del", "10.5.0.0/16", "vrf", "green").stdout
+    assert warned.startswith("warning: ") and "10.5.1.0/24 of VRF red" in warned, warned
     told = red.run("ping", "-n", "-c", "1", "-W", "3", "10.5.1.1", check=False).stdout
     assert "Host Unreachable" in told, told
     assert gateway.drops().get("route_loop", 0) > 0, gateway.drops()

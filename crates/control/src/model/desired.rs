@@ -41,8 +41,8 @@ pub(super) struct Desired {
     pub(super) large_buffers: Option<usize>,
     /// By table and prefix, the lowest metric first; never empty.
     pub(super) routes: Routes,
-    /// Those of them with a route that leads into another VRF.
-    pub(super) far_routes: Shared<BTreeSet<Place>>,
+    /// Those of them with a route that leads into another VRF, by prefix.
+    pub(super) far_routes: Shared<BTreeSet<(IpPrefix, TableRef)>>,
     /// By table and next hop: the prefixes with a route by this recursive next hop.
     pub(super) recursive: Tree<(TableRef, IpAddr), Tree<IpPrefix, ()>>,
     pub(super) rules: Shared<RuleList>,
@@ -235,9 +235,10 @@ impl Desired {
                 || spec.nexthop_vrf.is_some()
                 || spec.nexthops.iter().any(|one| one.port_vrf.is_some())
         };
+        let far = (place.1, place.0);
         match alternatives.iter().any(is_far) {
-            true => _ = self.far_routes.insert(place),
-            false if self.far_routes.contains(&place) => _ = self.far_routes.remove(&place),
+            true => _ = self.far_routes.insert(far),
+            false if self.far_routes.contains(&far) => _ = self.far_routes.remove(&far),
             false => {}
         }
         let vias = |all: &[DesiredRoute]| -> BTreeSet<IpAddr> {

@@ -678,7 +678,10 @@ impl Draft<'_> {
             R::RouteAdd(spec) => self.add_route(self.in_its_vrf(spec), origin)?,
             R::RouteReplace(spec) => self.replace_route(self.in_its_vrf(spec), false)?,
             R::RouteChange(spec) => self.replace_route(self.in_its_vrf(spec), true)?,
-            R::RouteDelete(id) => self.delete_route(&id)?,
+            R::RouteDelete(id) => {
+                let warning = self.delete_route(&id)?;
+                return Ok(warning.map_or(Reply::Done, Reply::Warned));
+            }
             R::RouteFlush(filter) => return Ok(Reply::Count(self.flush_routes(&filter)?)),
             R::RuleAdd(spec) => {
                 let doubts = self.add_rule(spec, origin)?;

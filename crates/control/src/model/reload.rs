@@ -95,7 +95,8 @@ impl Plan {
         self.outcome.as_ref().err()
     }
 
-    /// What the user should know about the result: policies that defeat the index.
+    /// What the user should know about the result: policies that defeat the index, routes that
+    /// lead nowhere.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use api::{
     Family, MemberSpec, Origin, Refusal, RefusalCode, RouteFilter, RouteId, RouteKind as Kind,
@@ -29,10 +29,17 @@ const EVERYTHING: IpPrefix = match IpPrefix::new(IpAddr::V4(Ipv4Addr::UNSPECIFIE
     Err(_) => panic!("0 is a prefix length"),
 };
 
+/// ::/0
+const EVERYTHING_V6: IpPrefix = match IpPrefix::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0) {
+    Ok(prefix) => prefix,
+    Err(_) => panic!("0 is a prefix length"),
+};
+
 impl Draft<'_> {
     pub(super) fn add_route(&mut self, spec: RouteSpec, origin: Origin) -> Result<(), Refusal> {
         let spec = self.as_meant(spec)?;
         let place = self.check_route(&spec)?;
+        self.check_others(place, &spec)?;
         self.check_dependence(&spec)?;
         if self.alternatives(place).iter().any(|entry| entry.spec.metric == spec.metric) {
             let message =
@@ -51,6 +58,7 @@ impl Draft<'_> {
     ) -> Result<(), Refusal> {
         let spec = self.as_meant(spec)?;
         let place = self.check_route(&spec)?;
+        self.check_others(place, &spec)?;
         self.check_dependence(&spec)?;
         let old = self.alternatives(place).iter().find(|entry| entry.spec.metric == spec.metric);
         if only_change && old.is_none() {
@@ -62,7 +70,14 @@ impl Draft<'_> {
         self.put_route(place, DesiredRoute { spec, origin })
     }
 
-    pub(super) fn delete_route(&mut self, id: &RouteId) -> Result<(), Refusal> {
+    /// Returns a warning if other routes lead nowhere without it.
+    pub(super) fn delete_route(&mut self, id: &RouteId) -> Result<Option<String>, Refusal> {
+        let before = self.tables.clone();
+        self.delete_one_route(id)?;
+        Ok(cut_off(&before, &self.tables, self.desired, id.destination))
+    }
+
+    fn delete_one_route(&mut self, id: &RouteId) -> Result<(), Refusal> {
         let table = self.desired.table(&self.tables, &id.vrf, id.table)?;
         let place = (table, id.destination);
         let wanted = |entry: &&DesiredRoute| {
@@ -195,7 +210,9 @@ impl Draft<'_> {
 
     /// Chooses anew among the routes of prefixes that have one into another VRF.
     pub(super) fn settle_far_routes(&mut self) -> Result<(), TableError> {
-        for place in self.desired.far_routes.iter().copied().collect::<Vec<_>>() {
+        let far: Vec<_> = self.desired.far_routes.iter().copied().collect();
+        for (prefix, table) in far {
+            let place = (table, prefix);
             let alternatives = self.desired.routes.get(&place).map_or(&[][..], Vec::as_slice);
             settle(&mut self.tables, &self.desired.routes, place, alternatives)?;
             self.settle_dependents(place)?;
@@ -299,6 +316,22 @@ impl Draft<'_> {
         Ok((vrf, spec.destination))
     }
 
+    /// Refuses a route into the table of another VRF if packets of routes that lead to it would be
+    /// led on too often, or without end.
+    fn check_others(&self, place: (TableRef, IpPrefix), spec: &RouteSpec) -> Result<(), Refusal> {
+        if self.is_restoring || spec.nexthop_vrf.is_none() {
+            return Ok(());
+        }
+        let wanted = resolve(&self.tables, place.0, spec)?;
+        let mut tables = self.tables.clone();
+        tables.set_route(place.0, place.1, wanted).map_err(|error| refusal(&error))?;
+        match cut_off(&self.tables, &tables, self.desired, place.1) {
+            None => Ok(()),
+            Some(told) => Err(invalid(told)
+                .with_hint("lead those there first by which packets leave, or delete them")),
+        }
+    }
+
     fn alternatives(&self, place: (TableRef, IpPrefix)) -> &[DesiredRoute] {
         self.desired.routes.get(&place).map_or(&[], Vec::as_slice)
     }
@@ -323,6 +356,83 @@ fn check_circle(tables: &Tables, into: VrfId, spec: &RouteSpec) -> Result<(), Re
         names.join(" > ")
     );
     Err(invalid(message).with_hint("a route in the last VRF that leaves by a port"))
+}
+
+/// The routes into tables of other VRFs whose first destination is in a prefix, and from which it
+/// is led on too often or without end.
+fn circles(tables: &Tables, desired: &Desired, within: IpPrefix) -> BTreeSet<(IpPrefix, TableRef)> {
+    // Those of all lengths that begin there.
+    let Ok(first) = IpPrefix::new(within.network().address(), 0) else { return BTreeSet::new() };
+    let far = desired.far_routes.range((first, TableRef::Vrf(VrfId(0)))..);
+    let far = far.take_while(|(prefix, _)| within.contains(prefix.address()));
+    let leads_on = |route: Option<&tables::Route>| match route?.kind {
+        RouteKind::Vrf { vrf } => Some(vrf),
+        _ => None,
+    };
+    let is_circle = |(prefix, table): &&(IpPrefix, TableRef)| {
+        let routes = tables.routing_table(*table);
+        let into = leads_on(routes.and_then(|routes| routes.route_of(*prefix)));
+        let last =
+            into.and_then(|into| tables.leak_steps(into, prefix.address()).take(MAX_LEAKS).last());
+        last.is_some_and(|(_, route)| leads_on(route).is_some())
+    };
+    far.filter(is_circle).copied().collect()
+}
+
+/// What is said of routes that led out by a port before a change of routes inside `within`, and
+/// by which packets are led on without end, or too often, behind it.
+pub(super) fn cut_off(
+    before: &Tables,
+    after: &Tables,
+    desired: &Desired,
+    within: IpPrefix,
+) -> Option<String> {
+    let is = circles(after, desired, within);
+    if is.is_empty() {
+        return None;
+    }
+    let was = circles(before, desired, within);
+    let told: Vec<_> = is.difference(&was).map(|route| of_table(after, route)).collect();
+    (!told.is_empty()).then(|| {
+        format!(
+            "packets by other routes would be led from VRF to VRF without end, or through more \
+            than {MAX_LEAKS}: {}",
+            listed(&told)
+        )
+    })
+}
+
+/// What is said of routes by which packets are led on without end, or too often.
+pub(super) fn led_on_too_often(tables: &Tables, desired: &Desired) -> Option<String> {
+    let all = [EVERYTHING, EVERYTHING_V6].map(|within| circles(tables, desired, within));
+    let told: Vec<_> = all.iter().flatten().map(|route| of_table(tables, route)).collect();
+    (!told.is_empty()).then(|| {
+        format!(
+            "packets are led from VRF to VRF without end, or through more than {MAX_LEAKS}: {}",
+            listed(&told)
+        )
+    })
+}
+
+/// `10.0.0.0/8 of VRF red`
+fn of_table(tables: &Tables, (prefix, table): &(IpPrefix, TableRef)) -> String {
+    match table {
+        TableRef::Vrf(vrf) => {
+            let name = tables.vrf(*vrf).map_or("", |vrf| &vrf.name);
+            format!("{prefix} of VRF {name}")
+        }
+        TableRef::Number(number) => format!("{prefix} of table {number}"),
+    }
+}
+
+/// The first of many.
+fn listed(all: &[String]) -> String {
+    const TOLD: usize = 10;
+    let told = all.iter().take(TOLD).cloned().collect::<Vec<_>>().join(", ");
+    match all.len().saturating_sub(TOLD) {
+        0 => told,
+        more => format!("{told} and {more} more"),
+    }
 }
 
 pub(super) fn places(desired: &Desired, table: TableRef) -> Vec<(TableRef, IpPrefix)> {

@@ -26,12 +26,13 @@ impl Draft<'_> {
         })
     }
 
-    /// Where policies defeat their lookup.
+    /// Where policies defeat their lookup, and routes lead nowhere.
     pub(super) fn warnings(&self) -> Vec<String> {
         let places = places(&self.tables, self.desired).into_iter();
         places
             .flat_map(|scope| Direction::ALL.map(|at| (scope, at)))
             .filter_map(|(scope, at)| bound(&self.tables, self.desired, scope, at)?.warning())
+            .chain(super::routes::led_on_too_often(&self.tables, self.desired))
             .collect()
     }
 }

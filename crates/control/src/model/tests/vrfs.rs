@@ -444,3 +444,53 @@ fn connections_end_with_their_vrf() {
     assert_eq!(zones(), [0]);
     assert!(control.desired.vrfs_ending.is_empty());
 }
+
+#[test]
+fn no_route_cuts_off_those_that_lead_to_it() {
+    let mut control = super::running(BASE);
+    for vrf in ["v1", "v2", "v3", "v4", "v5", "v6"] {
+        super::run(&mut control, &format!("vrf add {vrf}")).unwrap();
+    }
+    let leak = |from: &str, to: &str| format!("fd55::/64 vrf {from} nexthop vrf {to}");
+    for (from, to) in [("v4", "v5"), ("v3", "v4"), ("v2", "v3"), ("v1", "v2")] {
+        super::run(&mut control, &format!("route add {}", leak(from, to))).unwrap();
+    }
+    let further = leak("v5", "v6");
+    for verb in ["add", "replace"] {
+        let refused = super::run(&mut control, &format!("route {verb} {further}")).unwrap_err();
+        assert!(refused.message.ends_with(": fd55::/64 of VRF v1"), "{refused}");
+    }
+    // The default route is asked for the same packets, and a longer prefix for none of them.
+    let refused = super::run(&mut control, "route add ::/0 vrf v5 nexthop vrf v6").unwrap_err();
+    assert!(refused.message.ends_with(": fd55::/64 of VRF v1"), "{refused}");
+    super::run(&mut control, "route add fd55:0:0:0:1::/80 vrf v5 nexthop vrf v6").unwrap();
+    // Where a route ends the way, another one behind it may lead on, until it goes.
+    super::run(&mut control, "route add blackhole fd55::/64 vrf v5").unwrap();
+    super::run(&mut control, "route add ::/0 vrf v5 nexthop vrf v6").unwrap();
+    let done = super::run(&mut control, "route del fd55::/64 vrf v5").unwrap();
+    assert!(matches!(&done, api::Reply::Warned(why) if why.ends_with(": fd55::/64 of VRF v1")));
+    // What is so already, is no fault of others.
+    assert_eq!(super::run(&mut control, "route del ::/0 vrf v5"), Ok(api::Reply::Done));
+    super::run(&mut control, "route del fd55::/64 vrf v1").unwrap();
+    super::run(&mut control, &format!("route add {further}")).unwrap();
+    let refused = super::run(&mut control, &format!("route add {}", leak("v1", "v2"))).unwrap_err();
+    assert!(refused.message.contains("v1 > v2 > v3 > v4 > v5"), "{refused}");
+}
+
+#[test]
+fn a_reload_warns_of_routes_that_lead_nowhere() {
+    let vrfs = ["v1", "v2", "v3", "v4", "v5", "v6"].map(|it| format!("[[vrf]]\nname = \"{it}\"\n"));
+    let text = |more: &str| format!("{BASE}{}{more}", vrfs.concat());
+    let route = |(from, to): (&str, &str)| {
+        format!("[[route]]\nto = \"10.7.0.0/16\"\nvrf = \"{from}\"\nnexthop-vrf = \"{to}\"\n")
+    };
+    let mut control = super::running(&text(""));
+    super::run(&mut control, "route add 10.7.0.0/16 vrf v1 nexthop vrf v2").unwrap();
+    let of_file = [("v2", "v3"), ("v3", "v4"), ("v4", "v5"), ("v5", "v6")].map(route);
+    let warnings = |control: &Control, text: &str| {
+        control.plan(crate::config::load("test.toml", text).unwrap()).warnings().to_vec()
+    };
+    assert!(warnings(&control, &text(&of_file[..3].concat())).is_empty());
+    let told = warnings(&control, &text(&of_file.concat()));
+    assert!(told.iter().any(|it| it.ends_with(": 10.7.0.0/16 of VRF v1")), "{told:?}");
+}
