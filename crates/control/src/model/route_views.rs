@@ -101,10 +101,25 @@ pub(super) fn query(
         view(tables, &desired.routes, vrf, entry, true)
     };
     if let Some(port) = found.port.as_ref().and_then(|name| tables.port_named(name)) {
-        let usual = || port.source_for(found.via.unwrap_or(query.destination));
+        let usual = || match query.destination {
+            IpAddr::V4(_) => port.source_for(found.via.unwrap_or(query.destination)),
+            // RFC 6724 is about the destination, and not about the next hop.
+            IpAddr::V6(_) => {
+                let asking = desired.vrf(vrf_of(desired, query)).ok()?;
+                tables.source_in(asking, port.id, query.destination)
+            }
+        };
         found.source = found.prefsrc.or_else(usual);
     }
     Ok(found)
+}
+
+/// The VRF that asks: in which the packet came, or in which the gateway sends.
+fn vrf_of<'a>(desired: &'a Desired, query: &'a RouteQuery) -> &'a str {
+    match &query.iif {
+        Some(iif) => desired.ports.get(iif).map_or(iif, |port| &port.vrf),
+        None => &query.vrf,
+    }
 }
 
 /// Whose packet it is, and the route that policy rules find for it with the table that it is in.
@@ -206,7 +221,8 @@ pub(super) fn view(
         Ok(TableRoute::Via { port, .. } | TableRoute::Connected { port }) => tables.port(port),
         _ => None,
     };
-    let peer = spec.via.unwrap_or_else(|| spec.destination.address());
+    // RFC 6724 is about the destination, and not about the next hop.
+    let peer = spec.via.filter(IpAddr::is_ipv4).unwrap_or_else(|| spec.destination.address());
     let (name, number) = match vrf {
         TableRef::Vrf(vrf) => {
             (spec.vrf.clone(), tables.vrf(vrf).map_or(TableId::MAIN, |vrf| vrf.table))

@@ -226,6 +226,29 @@ fn routes_have_several_next_hops() {
 }
 
 #[test]
+fn the_source_behind_a_link_local_next_hop_is_a_global_one() {
+    let mut control = running(BASE);
+    for line in [
+        "vrf add blue",
+        "addr add 2001:db8:11::2/64 dev wan",
+        "route add 2001:db8:77::/64 via fe80::9 dev wan",
+        // A port with a link-local address alone speaks by an address of another one.
+        "addr del 2001:db8:13::1/64 dev lan",
+        "route add 2001:db8:78::/64 via fe80::9 dev lan",
+        // What leaves by the port of another VRF is from an address of its own.
+        "route add 2001:db8:79::/64 via fe80::9 dev wan vrf blue",
+    ] {
+        run(&mut control, line).expect(line);
+    }
+    for asked in ["2001:db8:77::1", "2001:db8:78::1"] {
+        let told = show(&mut control, &format!("route get {asked}"));
+        assert!(told.contains("src 2001:db8:11::2"), "{told}");
+    }
+    let told = show(&mut control, "route get 2001:db8:79::1 vrf blue");
+    assert!(!told.contains("src 2001"), "{told}");
+}
+
+#[test]
 fn a_rule_that_joins_a_vrf_with_main_without_saying_so_is_told() {
     let mut control = running(BASE);
     // Without other VRFs there is nothing to join.
