@@ -309,16 +309,21 @@ pub(crate) fn policy_row(policy: &PolicyView) -> Vec<String> {
     let template = spec.template.as_ref().map_or_else(
         || "-".to_owned(),
         |template| {
+            // That of the policy, if it is not said; that of a link's is not shown otherwise.
+            let vrf = template.vrf.as_ref().unwrap_or(&spec.vrf);
+            let vrf = Some(vrf).filter(|vrf| spec.if_id != 0 || **vrf != spec.vrf);
             format!(
-                "{} > {} reqid {}",
+                "{} > {} reqid {}{}",
                 template.source.map_or_else(any, |a| a.to_string()),
                 template.destination,
-                template.reqid
+                template.reqid,
+                vrf.map_or_else(String::new, |vrf| format!(" vrf {vrf}"))
             )
         },
     );
     vec![
-        spec.vrf.clone(),
+        // Those of a link are no VRF's.
+        if spec.if_id == 0 { spec.vrf.clone() } else { format!("if_id {:#x}", spec.if_id) },
         spec.direction.to_string(),
         policy.position.to_string(),
         policy.index.to_string(),

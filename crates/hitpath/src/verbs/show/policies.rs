@@ -134,8 +134,20 @@ fn as_databases(socket: &Path, report: &SpdReport) -> anyhow::Result<()> {
 
 fn as_list(socket: &Path, report: &SpdReport) -> anyhow::Result<()> {
     let mut table = Table::default();
+    // Those of several databases together, so that columns are as wide as all of a short list need.
+    let mut waiting = Vec::new();
     for spd in report.spds.iter().filter(|spd| spd.bound.policies > 0) {
-        pages(socket, &spd.bound, |views| table.print(views))?;
+        pages(socket, &spd.bound, |views| {
+            waiting.extend_from_slice(views);
+            if waiting.len() >= PAGE as usize {
+                table.print(&waiting)?;
+                waiting.clear();
+            }
+            Ok(())
+        })?;
+    }
+    if !waiting.is_empty() {
+        table.print(&waiting)?;
     }
     match (&table.columns, table.summary.line()) {
         (None, _) => output::text(&crate::view::table(&POLICY_HEADING, &[])),
@@ -144,7 +156,22 @@ fn as_list(socket: &Path, report: &SpdReport) -> anyhow::Result<()> {
     }
 }
 
-/// The same members as a reply with all policies would have.
+/// A policy. That of an xfrm link has its `if_id`, and is no VRF's; its template has the VRF of the
+/// outer packets.
+fn as_member(view: &PolicyView) -> serde_json::Result<String> {
+    if view.spec.if_id == 0 {
+        return serde_json::to_string(view);
+    }
+    let mut view = view.clone();
+    if let Some(template) = &mut view.spec.template {
+        template.vrf.get_or_insert_with(|| view.spec.vrf.clone());
+    }
+    let mut value = serde_json::to_value(view)?;
+    value.as_object_mut().map(|members| members.remove("vrf"));
+    serde_json::to_string(&value)
+}
+
+/// The same members as a reply with all policies would have, but for the VRF of a link's.
 fn as_json(socket: &Path, report: &SpdReport, is_spd: bool) -> anyhow::Result<()> {
     output::text(if is_spd { "{\"spds\": [" } else { "[" })?;
     let mut is_first = true;
@@ -153,6 +180,9 @@ fn as_json(socket: &Path, report: &SpdReport, is_spd: bool) -> anyhow::Result<()
             let mut value = serde_json::to_value(spd)?;
             if let Value::Object(members) = &mut value {
                 members.remove("list");
+                if spd.bound.if_id != 0 {
+                    members.remove("vrf");
+                }
             }
             let text = value.to_string();
             let open = text.strip_suffix('}').unwrap_or(&text);
@@ -165,7 +195,7 @@ fn as_json(socket: &Path, report: &SpdReport, is_spd: bool) -> anyhow::Result<()
                 let mut text = String::new();
                 for view in views {
                     text.push_str(if is_first { "\n" } else { ",\n" });
-                    text.push_str(&serde_json::to_string(view)?);
+                    text.push_str(&as_member(view)?);
                     is_first = false;
                 }
                 output::text(&text)
@@ -181,5 +211,42 @@ fn as_json(socket: &Path, report: &SpdReport, is_spd: bool) -> anyhow::Result<()
             output::line(&format!("],\n\"flow_cache\": {entries}}}"))
         }
         false => output::line("]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_of_a_link_is_no_vrfs() {
+        let view = |if_id: u32, outer: Option<&str>| -> PolicyView {
+            let mut value = serde_json::json!({
+                "index": 9, "direction": "out", "action": "protect", "origin": "runtime",
+                "packets": 0, "bytes": 0, "if_id": if_id,
+                "template": { "destination": "192.0.2.2", "reqid": 7 },
+            });
+            if let Some(outer) = outer {
+                value["template"]["vrf"] = outer.into();
+            }
+            serde_json::from_value(value).unwrap()
+        };
+        let row = |view: &PolicyView| {
+            let row = policy_row(view);
+            (row[0].clone(), row[10].clone())
+        };
+        let tunnel = "any > 192.0.2.2 reqid 7";
+        assert_eq!(row(&view(0, None)), ("main".to_owned(), tunnel.to_owned()));
+        assert_eq!(row(&view(0, Some("red"))), ("main".to_owned(), format!("{tunnel} vrf red")));
+        let of_link = view(7, Some("main"));
+        assert_eq!(row(&of_link), ("if_id 0x7".to_owned(), format!("{tunnel} vrf main")));
+        let member: Value = serde_json::from_str(&as_member(&of_link).unwrap()).unwrap();
+        assert_eq!((member.get("vrf"), &member["if_id"]), (None, &Value::from(7)));
+        assert_eq!(member["template"]["vrf"], "main");
+        // The same if it is not said.
+        assert_eq!(row(&view(7, None)), row(&of_link));
+        assert_eq!(as_member(&view(7, None)).unwrap(), as_member(&of_link).unwrap());
+        let member: Value = serde_json::from_str(&as_member(&view(0, None)).unwrap()).unwrap();
+        assert_eq!(member["vrf"], "main");
     }
 }
