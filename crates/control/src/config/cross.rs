@@ -22,6 +22,8 @@ use crate::settings::{GatewaySettings, PortSettings, needs_large_buffers};
 pub(super) struct Unread<'t> {
     pub(super) vrfs: HashSet<&'t str>,
     pub(super) ports: HashSet<&'t str>,
+    /// Whether ports and VRFs are not what could not be read.
+    pub(super) is_read: bool,
 }
 
 /// Names that exist, with where each VRF was given, and what was said of each port, as far as that
@@ -29,7 +31,7 @@ pub(super) struct Unread<'t> {
 struct Names<'t> {
     vrfs: HashMap<&'t str, Option<usize>>,
     ports: HashMap<&'t str, Option<&'t Said<'t, PortSettings>>>,
-    /// Whether all of the file could be read.
+    /// Whether all ports and VRFs could be read.
     whole: bool,
 }
 
@@ -549,8 +551,8 @@ fn check_filters(filters: &[Said<'_, FilterSpec>], names: &Names<'_>, errors: &m
 impl<'t> Names<'t> {
     /// With the names that `unread` has besides, of what could not be read.
     fn new(unread: Option<Unread<'t>>) -> Self {
-        let whole = unread.is_none();
-        let Unread { vrfs, ports } = unread.unwrap_or_default();
+        let whole = unread.as_ref().is_none_or(|unread| unread.is_read);
+        let Unread { vrfs, ports, .. } = unread.unwrap_or_default();
         Self {
             vrfs: vrfs.into_iter().chain([MAIN_VRF]).map(|name| (name, None)).collect(),
             ports: ports.into_iter().map(|name| (name, None)).collect(),

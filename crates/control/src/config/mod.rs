@@ -16,6 +16,7 @@ mod ipsec;
 pub mod keys;
 mod qdisc;
 mod reader;
+mod rule;
 mod sections;
 mod security;
 mod shadow;
@@ -341,12 +342,17 @@ fn interpret(
         .unwrap_or_default();
     let conntrack =
         single(document, "conntrack", errors).map(|table| conntrack::conntrack(table, errors));
+    let before = errors.count();
+    let vrfs = each(document, "vrf", errors, sections::vrf);
+    let ports = each(document, "port", errors, sections::port);
+    // Then nothing is unknown of what others say of them.
+    let is_read = errors.count() == before;
     let read = cross::Read {
-        vrfs: each(document, "vrf", errors, sections::vrf),
-        ports: each(document, "port", errors, sections::port),
+        vrfs,
+        ports,
         qdiscs: each(document, "qdisc", errors, qdisc::qdisc),
         routes: each(document, "route", errors, sections::route),
-        rules: each(document, "rule", errors, sections::rule),
+        rules: each(document, "rule", errors, rule::rule),
         neighbours: each(document, "neighbour", errors, sections::neighbour),
         states: each(document, "sa", errors, |table, errors| {
             security::state(table, keys.as_deref(), errors)
@@ -379,7 +385,7 @@ fn interpret(
         }
     } else if whole {
         if let (Some(vrfs), Some(ports)) = (names(document, "vrf"), names(document, "port")) {
-            cross::check(&read, Some(cross::Unread { vrfs, ports }), errors);
+            cross::check(&read, Some(cross::Unread { vrfs, ports, is_read }), errors);
         }
         cross::check_buffers(&gateway, &read.ports, errors);
         fire.iter().for_each(|fire| _ = fire.check(errors));

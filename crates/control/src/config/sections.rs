@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use api::{Key, MAIN_VRF, MemberSpec, NeighbourSpec, RouteSpec, RuleSpec};
+use api::{Key, MAIN_VRF, MemberSpec, NeighbourSpec, RouteSpec};
 use packet::MAX_MTU;
 use tables::MAX_WEIGHT;
 use tables::limit::MIN_MTU_V4;
@@ -365,63 +365,6 @@ pub(super) fn route(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RouteS
         Ok(()) => Some(spec),
         Err(fault) => {
             table.fault(fault, errors);
-            None
-        }
-    }
-}
-
-/// A rule: its keys mean what the words of the command do.
-pub(super) fn rule(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<RuleSpec> {
-    let priority: Found<u32> = match table.has("priority") {
-        true => table.number("priority", 1..=u32::MAX.into(), errors)?,
-        false => {
-            table.missing("priority", errors);
-            return None;
-        }
-    };
-    // A forgotten key must not join a VRF with main, as it does in iproute2's words.
-    if !["table", "vrf", "goto", "action"].iter().any(|key| table.has(key)) {
-        let fault = Fault::invalid("action", "rule without table, vrf, goto or action");
-        table.fault(
-            fault.hint("vrf = \"NAME\", table = NUMBER, goto = PRIORITY or action = \"prohibit\""),
-            errors,
-        );
-        return None;
-    }
-    let mut words = vec!["rule".to_owned(), "add".to_owned()];
-    let mut say = |key: &str, value: String| words.extend([key.to_owned(), value]);
-    say("priority", priority.value.to_string());
-    for key in ["from", "to", "iif", "oif", "fwmark", "ipproto", "sport", "dport", "dscp"] {
-        if let Some(text) = table.text(key, errors) {
-            say(key, text.value.to_owned());
-        }
-    }
-    let numbers = [("goto", "goto"), ("suppress-prefixlength", "suppress_prefixlength")];
-    for (key, word) in [("table", "table")].into_iter().chain(numbers) {
-        if let Some(number) = table.number::<u32>(key, 0..=u32::MAX.into(), errors) {
-            say(word, number.value.to_string());
-        }
-    }
-    if let Some(vrf) = table.text("vrf", errors) {
-        // A number would be a table's.
-        match vrf.value.parse::<u32>() {
-            Err(_) => say("table", vrf.value.to_owned()),
-            Ok(_) => {
-                let fault = Fault::invalid("vrf", "a VRF is named by its name");
-                table.fault(fault.hint("table = NUMBER"), errors);
-            }
-        }
-    }
-    const ACTIONS: [&str; 4] = ["l3mdev", "unreachable", "prohibit", "blackhole"];
-    let choices = ACTIONS.map(|action| (action, action));
-    if let Some(action) = table.word("action", &choices, errors) {
-        words.push(action.value.to_owned());
-    }
-    match crate::grammar::parse(&words) {
-        Ok(api::Request::RuleAdd(spec)) => Some(spec),
-        Ok(_) => None,
-        Err(refusal) => {
-            errors.add(table.at, refusal.message, refusal.hint);
             None
         }
     }

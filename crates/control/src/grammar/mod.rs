@@ -27,7 +27,9 @@ use api::{Family, Refusal, Request};
 pub(crate) use address::{Scope, scope_of};
 pub use complete::{Name, Offer, meaning, offers};
 pub(crate) use link::{DOWN_WITH_PORTS, VRF_IS_UP};
+pub(crate) use rule::mark;
 use words::Words;
+pub(crate) use words::prefix;
 
 /// Commands are never longer than this, in words.
 const MAX_WORDS: usize = 512;

@@ -120,7 +120,12 @@ fn spec(words: &mut Words<'_>) -> Result<RuleSpec, Refusal> {
             }
             "fwmark" => {
                 words.once(key, &spec.fwmark)?;
-                spec.fwmark = Some(mark(words)?);
+                let word = words.need("a mark")?;
+                spec.fwmark = Some(mark(word).ok_or_else(|| {
+                    words
+                        .invalid(format!("fwmark '{}'", words.shown(word)))
+                        .with_hint("as in 0x1 or 0x1/0xff")
+                })?);
             }
             "ipproto" => {
                 words.once(key, &spec.ipproto)?;
@@ -242,12 +247,9 @@ fn ends(
 }
 
 /// `VALUE` or `VALUE/MASK`
-fn mark(words: &mut Words<'_>) -> Result<(u32, u32), Refusal> {
-    let word = words.need("a mark")?;
+pub(crate) fn mark(word: &str) -> Option<(u32, u32)> {
     let (value, mask) = word.split_once('/').unwrap_or((word, "0xffffffff"));
-    number(value).zip(number(mask)).ok_or_else(|| {
-        words.invalid(format!("fwmark '{}'", words.shown(word))).with_hint("as in 0x1 or 0x1/0xff")
-    })
+    number(value).zip(number(mask))
 }
 
 /// An octet in hexadecimal, as with iproute2, of which the upper six bits are the DSCP. Its ECN bits

@@ -501,7 +501,7 @@ pub(super) fn number(word: &str) -> Option<u32> {
 }
 
 /// A prefix as iproute2 reads it: `10/8` is 10.0.0.0/8, and an address alone is one host.
-pub(super) fn prefix(word: &str) -> Result<IpPrefix, types::AddressError> {
+pub(crate) fn prefix(word: &str) -> Result<IpPrefix, types::AddressError> {
     let error = match word.parse() {
         Ok(prefix) => return Ok(prefix),
         Err(error) => error,
