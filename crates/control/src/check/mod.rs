@@ -15,7 +15,7 @@ mod weak_keys;
 pub(crate) use algorithm::{default_truncation, encryption_name, integrity_name, is_algorithm};
 pub(crate) use filter::{MAX_PREFERENCE, filter};
 pub(crate) use policy::{action, link_policy, policy, selector};
-pub(crate) use state::state;
+pub(crate) use state::{idle_sa, in_vrf, state};
 pub(crate) use weak_keys::{KeyUses, SHARED, doubts};
 
 use std::net::IpAddr;

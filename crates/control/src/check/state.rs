@@ -1,6 +1,6 @@
 //! SAs.
 
-use api::StateSpec;
+use api::{MAIN_VRF, StateSpec};
 use esp::{KeyMaterial, WindowSize};
 use tables::{TunnelError, check_tunnel};
 use types::Spi;
@@ -12,6 +12,21 @@ use super::{Fault, algorithm};
 pub(crate) struct CheckedState {
     pub(crate) keys: KeyMaterial,
     pub(crate) window: WindowSize,
+}
+
+/// What is said of an SA of which no end is an address of the gateway.
+pub(crate) fn idle_sa(spec: &StateSpec) -> String {
+    let StateSpec { vrf, source, destination, .. } = spec;
+    format!(
+        "neither {source} nor {destination} is an address of a port{}, so this SA neither sends nor \
+         receives",
+        in_vrf(vrf)
+    )
+}
+
+/// ` in VRF red`; nothing of main.
+pub(crate) fn in_vrf(vrf: &str) -> String {
+    if vrf == MAIN_VRF { String::new() } else { format!(" in VRF {vrf}") }
 }
 
 /// Checks an SA.

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
-use api::{Direction, MAIN_VRF, PolicySpec, StateSpec, Template};
+use api::{Direction, PolicySpec, StateSpec, Template};
 
 use super::Said;
 use super::cross::Read;
 use super::diagnostic::Errors;
+use crate::check::in_vrf;
 
 /// Notes ends of tunnels that are no addresses of the gateway, and policies that none of the file's SAs
 /// serves: each once, at the first place.
@@ -26,12 +27,7 @@ pub(super) fn note(read: &Read<'_>, errors: &mut Errors<'_>) {
         let is_ours = [source, destination].iter().any(|end| own.contains(&(&**vrf, **end)));
         // Addresses of the kernel's interfaces come without being in the file.
         if !is_ours && !own.is_empty() {
-            let where_ = in_vrf(vrf);
-            let text = format!(
-                "neither {source} nor {destination} is an address of a port{where_}, so this SA \
-                 neither sends nor receives"
-            );
-            doubt(state.table.place("source"), text);
+            doubt(state.table.place("source"), crate::check::idle_sa(&state.value));
         }
     }
     for policy in &read.policies {
@@ -82,10 +78,6 @@ fn serves(state: &Said<'_, StateSpec>, policy: &Said<'_, PolicySpec>, template: 
         && (template.reqid == 0 || template.reqid == state.reqid)
         && template.spi.is_none_or(|spi| spi == 0 || spi == state.spi)
         && state.if_id == policy.if_id
-}
-
-fn in_vrf(vrf: &str) -> String {
-    if vrf == MAIN_VRF { String::new() } else { format!(" in VRF {vrf}") }
 }
 
 #[cfg(test)]

@@ -179,15 +179,18 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
         (Id::default(), None, None, None, None, None);
     let (mut aead, mut encryption, mut authentication) = (None, None, None);
     let (mut sent, mut received, mut flags, mut if_id) = (None, None, None, None);
+    // What stands in front of the first `vrf`, if it is no longer what names the SA.
+    let (mut behind, mut last) = (None, None);
     let known = [ID_WORDS, SPEC_WORDS].concat();
     while let Some(key) = words.peek_of(&known) {
         if id.take(words)? {
             continue;
         }
         words.next();
+        last = SPEC_WORDS.iter().find(|word| **word == key).or(last);
         match key {
             // The first is the outer packets', the second that of the packets inside.
-            "vrf" if vrf.is_none() => vrf = Some(words.vrf()?),
+            "vrf" if vrf.is_none() => (vrf, behind) = (Some(words.vrf()?), last),
             "vrf" => {
                 words.once(key, &inner)?;
                 inner = Some(words.vrf()?);
@@ -259,6 +262,14 @@ fn spec(words: &mut Words<'_>) -> Result<StateSpec, Refusal> {
                 return Err(words.refuse(&known, LATER));
             }
         }
+    }
+    if let (Some(vrf), Some(behind), None, 1..) = (&vrf, behind, &inner, if_id.unwrap_or(0)) {
+        return Err(words
+            .invalid(format!("vrf {vrf} behind {behind} reads as that of the packets inside"))
+            .with_hint(
+                "in front of spi, it is that of the outer packets; with if_id, those inside are of \
+                 the xfrm link",
+            ));
     }
     let vrf = vrf.unwrap_or_else(|| MAIN_VRF.to_owned());
     let spec = StateSpec {

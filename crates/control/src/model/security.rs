@@ -22,7 +22,7 @@ use crate::describe;
 use crate::wipe::wipe_stack_of_sa;
 
 impl Draft<'_> {
-    /// Returns what is doubtful about its keys.
+    /// Returns what is doubtful about its keys and its ends.
     pub(super) fn add_state(
         &mut self,
         spec: StateSpec,
@@ -75,6 +75,15 @@ impl Draft<'_> {
         let mut doubts = crate::check::doubts(&spec);
         if self.desired.keys.add(&spec) {
             doubts.push(SHARED.to_owned());
+        }
+        let is_own = |end| self.tables.vrf(vrf).is_some_and(|vrf| vrf.is_local(end));
+        if origin == Origin::Runtime
+            && !self.is_restoring
+            && self.desired.ports.values().any(|port| !port.addresses.is_empty())
+            && !is_own(spec.source)
+            && !is_own(spec.destination)
+        {
+            doubts.push(crate::check::idle_sa(&spec));
         }
         let added = self.now;
         self.desired.states.insert((vrf, spec.destination, spi), DesiredSa { spec, added, origin });

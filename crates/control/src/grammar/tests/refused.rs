@@ -245,6 +245,11 @@ fn what_is_refused_and_why() {
             "what an SA with an if_id decrypts is in the VRF of its xfrm link, and not in red",
         ),
         (
+            &format!("{sa} if_id 7 vrf red"),
+            "vrf red behind if_id reads as that of the packets inside (in front of spi, it is that \
+             of the outer packets",
+        ),
+        (
             "link add link wan wan.1",
             "the command ends after 'wan.1' (type vlan, type xfrm, or type vrf is needed)",
         ),

@@ -249,6 +249,30 @@ fn the_source_behind_a_link_local_next_hop_is_a_global_one() {
 }
 
 #[test]
+fn an_sa_that_neither_sends_nor_receives_is_told() {
+    let mut control = running(BASE);
+    let add = |ends: &str, spi: u32| {
+        format!(
+            "xfrm state add {ends} proto esp spi {spi} mode tunnel aead rfc4106(gcm(aes)) \
+            0x{:040x} 128",
+            0x0001_0203_0405_0607_0809_0a0b_0c0d_0e00_u128 + u128::from(spi)
+        )
+    };
+    let done = run(&mut control, &add("src 192.0.2.7 dst 192.0.2.8", 1)).unwrap();
+    let Reply::Warned(why) = &done else { panic!("{done:?}") };
+    assert!(why.contains("neither 192.0.2.7 nor 192.0.2.8 is an address of a port, so"), "{why}");
+    for (spi, ends) in
+        [(2, "src 192.168.11.2 dst 192.0.2.8"), (4, "src 192.0.2.7 dst 192.168.11.2")]
+    {
+        assert_eq!(run(&mut control, &add(ends, spi)), Ok(Reply::Done), "{ends}");
+    }
+    run(&mut control, "vrf add blue").unwrap();
+    let of_blue = add("src 192.168.11.2 dst 192.0.2.8 vrf blue", 3);
+    let done = run(&mut control, &of_blue).unwrap();
+    assert!(matches!(&done, Reply::Warned(why) if why.contains("of a port in VRF blue, so")));
+}
+
+#[test]
 fn a_rule_that_joins_a_vrf_with_main_without_saying_so_is_told() {
     let mut control = running(BASE);
     // Without other VRFs there is nothing to join.
