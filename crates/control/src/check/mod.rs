@@ -75,10 +75,19 @@ pub(crate) fn vrf_name(part: &'static str, name: &str) -> Result<(), Fault> {
     let means = match name {
         "lo" => "the gateway itself in policy rules",
         "all" => "all routing tables",
-        "local" | "default" => "a routing table of Linux",
+        "local" | "default" | "unspec" => "a routing table of Linux",
+        "l3mdev" => "the table of a packet's own VRF in policy rules",
+        name if is_number(name) => "a number, as routing tables have",
         _ => return Ok(()),
     };
     Err(Fault::invalid(part, format!("'{name}' is {means}")).hint("another name, as in blue"))
+}
+
+/// Whether commands that name tables take a word for a number, of whatever size.
+fn is_number(word: &str) -> bool {
+    let hexadecimal = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X"));
+    let (digits, radix) = hexadecimal.map_or((word, 10), |digits| (digits, 16));
+    !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix))
 }
 
 /// A name of a port or VRF: 1 to 15 letters, digits, `-`, `_` and `.`.

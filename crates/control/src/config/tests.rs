@@ -462,6 +462,9 @@ fn vrfs_with_reserved_names_and_sources_of_others_are_told_with_their_lines() {
         ("all", "all routing tables"),
         ("local", "a routing table of Linux"),
         ("default", "a routing table of Linux"),
+        ("l3mdev", "the table of a packet's own VRF in policy rules"),
+        ("77", "a number, as routing tables have"),
+        ("0x1f", "a number, as routing tables have"),
     ] {
         let told =
             format!("gw.toml:{}:8: '{name}' is {means} (another name, as in blue)", lines + 3);

@@ -41,7 +41,11 @@ impl Draft<'_> {
         origin: Origin,
         is_meant: impl Fn(TableId) -> bool,
     ) -> Result<VrfId, Refusal> {
-        crate::check::vrf_name("name", name)?;
+        // What was said before some name was refused stays.
+        match self.is_restoring {
+            true => crate::check::name("name", name)?,
+            false => crate::check::vrf_name("name", name)?,
+        }
         if origin == Origin::Runtime && self.desired.ports.contains_key(name) {
             let message = format!("a port '{name}' exists, and both are links");
             return Err(Refusal::new(RefusalCode::Exists, message).with_hint("another name"));
