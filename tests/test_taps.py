@@ -165,7 +165,8 @@ def test_bounds_hold_and_files_are_used_in_turn(hosts, tmp_path):
     while running(gateway):
         assert time.monotonic() < end, "a tap outlives its client"
         time.sleep(0.1)
-    assert {view["ended"] for view in gateway.json("tap", "show")} == {"its client has gone"}
+    gone = {(view["state"], view["ended"]) for view in gateway.json("tap", "show")}
+    assert gone == {("ended", "its client has gone")}
 
 
 def test_a_full_disk_and_a_client_that_does_not_read_end_or_lose_and_nothing_else(hosts, tmp_path):
@@ -178,7 +179,7 @@ def test_a_full_disk_and_a_client_that_does_not_read_end_or_lose_and_nothing_els
     # Nobody reads its pipe. The flood is more than all buffers on the way.
     left.ping(RIGHT[4][1], count=3000, size=1400, timeout=60, options=("-i", "0.002"))
     view = running(gateway)[stuck.id]
-    assert view["lost"] > 0 and view["copied"] > 0, view
+    assert view["lost"] > 0 and view["copied"] > 0 and view["state"] == "running", view
     assert view["lost"] + view["copied"] >= 12_000
     left.ping(RIGHT[4][1], count=3)
     gateway.run("tap", "del", str(stuck.id))

@@ -324,7 +324,9 @@ def test_traces_are_listed_and_deleted(hosts):
     gateway.run("trace", "del", str(row["id"]))
     shown, said, code = trace.wait()
     assert code == 0 and "deleted by command" in said and len(blocks(shown)) == 2, said
-    assert gateway.json("trace", "show")[-1]["ended"] == "deleted by command"
+    last = gateway.json("trace", "show")[-1]
+    assert (last["state"], last["ended"]) == ("ended", "deleted by command")
+    assert (last["limited"], last["lost"]) == (0, 0) and "losses" not in last, last
     for words, code, says in [
         (["del", str(row["id"])], 1, "there is no trace"),
         (["del", "x"], 2, "no number of a trace"),

@@ -91,7 +91,7 @@ pub use state::{
     Aead, AlgorithmView, Authentication, Counters, Encryption, StateFilter, StateFlush, StateId,
     StateList, StateSpec, StateView,
 };
-pub use tap::{TapPoint, TapSpec, TapTarget, TapView};
+pub use tap::{RunState, TapPoint, TapSpec, TapTarget, TapView};
 pub use trace::{
     DEFAULT_TRACE_COUNT, DEFAULT_TRACE_RATE, MAX_TRACE_COUNT, TraceEvent, TraceLosses, TraceSpec,
     TraceView, TracedLater, TracedPacket,

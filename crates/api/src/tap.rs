@@ -52,11 +52,24 @@ pub struct TapSpec {
     pub program: Vec<(u16, u8, u8, u32)>,
 }
 
+/// Whether a tap or a trace runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunState {
+    /// It does.
+    #[default]
+    Running,
+    /// It has ended.
+    Ended,
+}
+
 /// A tap and what it has done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapView {
     /// Its number.
     pub id: u64,
+    /// Whether it runs.
+    pub state: RunState,
     /// As it was asked for, without its program.
     pub tap: TapSpec,
     /// Packets that were copied to the client.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::reply::Stage;
+use crate::tap::RunState;
 
 /// Packets of a trace that does not say how many it wants.
 pub const DEFAULT_TRACE_COUNT: u32 = 50;
@@ -99,6 +100,8 @@ pub struct TracedLater {
 pub struct TraceView {
     /// Its number.
     pub id: u64,
+    /// Whether it runs.
+    pub state: RunState,
     /// As it was asked for, without its program.
     pub trace: TraceSpec,
     /// Packets that the client was told of.
@@ -106,6 +109,7 @@ pub struct TraceView {
     /// How many of these, or fragments of these, still wait.
     pub waiting: usize,
     /// What was not told of.
+    #[serde(flatten)]
     pub losses: TraceLosses,
     /// Why it has ended, if it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]

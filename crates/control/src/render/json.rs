@@ -138,7 +138,7 @@ fn route(request: &Request, view: &RouteView, options: Options) -> serde_json::R
         RouteKind::Local => Some("host"),
         RouteKind::Unicast if !view.nexthops.is_empty() => None,
         RouteKind::Broadcast => Some("link"),
-        RouteKind::Unicast if view.via.is_none() && view.nexthop_vrf.is_none() => Some("link"),
+        RouteKind::Unicast if view.via.is_none() => Some("link"),
         _ => None,
     };
     let is_v4 = view.destination.address().is_ipv4();

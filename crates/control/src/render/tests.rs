@@ -133,6 +133,20 @@ fn route(destination: &str, kind: RouteKind, via: Option<&str>, origin: Origin) 
 }
 
 #[test]
+fn a_route_into_the_table_of_a_vrf_has_the_scope_of_its_link() {
+    let view = RouteView {
+        port: None,
+        nexthop_vrf: Some("blue".to_owned()),
+        source: None,
+        ..route("10.12.0.0/16", RouteKind::Unicast, None, Origin::Runtime)
+    };
+    let (list, reply) = (Request::RouteList(RouteFilter::default()), Reply::Routes(vec![view]));
+    assert_eq!(render(&list, &reply), "10.12.0.0/16 dev blue scope link\n");
+    let json = super::json(&list, &reply, &[], Options::default()).unwrap();
+    assert_eq!((&json[0]["dev"], &json[0]["scope"]), (&"blue".into(), &"link".into()));
+}
+
+#[test]
 fn routes_look_as_in_iproute2() {
     let list = Request::RouteList(RouteFilter::default());
     let line = |view| render(&list, &Reply::Routes(vec![view]));

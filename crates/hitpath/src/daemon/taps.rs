@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use api::{Refusal, RefusalCode, TapSpec, TapView};
+use api::{Refusal, RefusalCode, RunState, TapSpec, TapView};
 use axum::body::Bytes;
 use hyper::body::{Body, Frame};
 use io::pcap::pcapng::{self, EnhancedPacket};
@@ -156,7 +156,8 @@ impl Taps {
             if hub.ended.len() == ENDED {
                 hub.ended.pop_front();
             }
-            hub.ended.push_back(TapView { ended: Some(why.to_owned()), ..feed.view() });
+            let state = RunState::Ended;
+            hub.ended.push_back(TapView { state, ended: Some(why.to_owned()), ..feed.view() });
             tracing::info!(tap = id, "the tap has ended: {why}");
         }
         true
@@ -199,6 +200,7 @@ impl Feed {
         };
         TapView {
             id: self.spec.id,
+            state: RunState::Running,
             tap: self.spec.clone(),
             copied: count(tables::TapMeter::copied),
             limited: count(tables::TapMeter::limited),

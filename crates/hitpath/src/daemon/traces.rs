@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::{
-    Refusal, RefusalCode, Stage, TraceEvent, TraceLosses, TraceSpec, TraceView, TracedLater,
-    TracedPacket,
+    Refusal, RefusalCode, RunState, Stage, TraceEvent, TraceLosses, TraceSpec, TraceView,
+    TracedLater, TracedPacket,
 };
 use axum::body::Bytes;
 use packet::Time;
@@ -125,7 +125,8 @@ impl Traces {
             if hub.ended.len() == ENDED {
                 hub.ended.pop_front();
             }
-            hub.ended.push_back(TraceView { ended: Some(why.to_owned()), ..feed.view(id) });
+            let state = RunState::Ended;
+            hub.ended.push_back(TraceView { state, ended: Some(why.to_owned()), ..feed.view(id) });
             tracing::info!(trace = id, packets = feed.told, "the trace has ended: {why}");
         }
         for waiting in hub.waiting.values_mut() {
@@ -258,6 +259,7 @@ impl Feed {
     fn view(&self, id: u64) -> TraceView {
         TraceView {
             id,
+            state: RunState::Running,
             trace: self.spec.clone(),
             told: self.told,
             waiting: self.waiting,
