@@ -128,7 +128,7 @@ def test_rules_survive_a_restart(topology, tmp_path):
             (["add", "ipproto", "esp", "dport", "5", "lookup", "100"], "no ports"),
             (["add", "sport", "9-3", "lookup", "100"], "sport '9-3'"),
             (["add", "fwmark", "0x10/0xf", "lookup", "100"], "fwmark"),
-            (["add", "iif", "wan", "lookup", "100"], "no port 'wan'"),
+            (["add", "iif", "wan", "lookup", "100"], "no port or VRF 'wan'"),
             (["add", "oif", "lan", "lookup", "100"], "oif lan"),
             (["add", "lookup", "nowhere"], "nowhere"),
             (["add", "dscp", "64", "lookup", "100"], "dscp '64'"),

@@ -1,7 +1,7 @@
 //! Queueing disciplines.
 
 use api::QdiscSpec;
-use types::qdisc::{FqCodel, Pfifo, Qdisc, QdiscRange, Tbf};
+use types::qdisc::{FqCodel, MAX_LIMIT, Pfifo, Qdisc, QdiscRange, Tbf};
 
 use api::shown;
 
@@ -101,7 +101,7 @@ pub(crate) fn qdisc(spec: &QdiscSpec, before: Option<&Qdisc>) -> Result<Qdisc, F
                 Some(Qdisc::Pfifo(before)) => *before,
                 _ => Pfifo::default(),
             };
-            Qdisc::Pfifo(Pfifo { limit: value("limit", spec.limit, usual.limit)? })
+            Qdisc::Pfifo(Pfifo { limit: packets(spec.limit, usual.limit)? })
         }
         _ => {
             let usual = match before {
@@ -110,7 +110,7 @@ pub(crate) fn qdisc(spec: &QdiscSpec, before: Option<&Qdisc>) -> Result<Qdisc, F
             };
             let threshold = spec.ce_threshold.map(|time| value("ce_threshold", Some(time), 0));
             Qdisc::FqCodel(FqCodel {
-                limit: value("limit", spec.limit, usual.limit)?,
+                limit: packets(spec.limit, usual.limit)?,
                 flows: value("flows", spec.flows, usual.flows)?,
                 target: value("target", spec.target, usual.target)?,
                 interval: value("interval", spec.interval, usual.interval)?,
@@ -140,6 +140,7 @@ fn tbf(spec: &QdiscSpec, before: Option<&Qdisc>) -> Result<Tbf, Fault> {
     // First of all, since what may wait follows from it.
     let rated = Tbf { rate, burst: 1, limit: 1 };
     Qdisc::Tbf(rated).check().map_err(|wrong| range(&wrong))?;
+    let burst = value("burst", Some(burst), 0)?;
     if spec.limit.is_some() && spec.latency.is_some() {
         let fault = Fault::invalid("latency", "limit and latency are both given");
         return Err(fault.hint("one of them: latency T is a limit of rate * T + burst"));
@@ -154,8 +155,10 @@ fn tbf(spec: &QdiscSpec, before: Option<&Qdisc>) -> Result<Tbf, Fault> {
             let limit = waiting + u128::from(burst);
             u64::try_from(limit).ok().filter(|limit| *limit <= u32::MAX.into()).ok_or_else(
                 || {
-                    let message = format!("latency: {limit} bytes would wait");
-                    Fault::invalid("latency", message).hint(format!("{} at most", u32::MAX))
+                    // Whatever is most of it.
+                    let part = if waiting < u128::from(burst) { "burst" } else { "latency" };
+                    let message = format!("{part}: {limit} bytes would wait");
+                    Fault::invalid(part, message).hint(format!("{} at most", u32::MAX))
                 },
             )?
         }
@@ -164,7 +167,7 @@ fn tbf(spec: &QdiscSpec, before: Option<&Qdisc>) -> Result<Tbf, Fault> {
             .or(before.map(|tbf| tbf.limit.into()))
             .ok_or_else(|| missing("limit", "latency TIME or limit SIZE, as in latency 50ms"))?,
     };
-    Ok(Tbf { rate, burst: value("burst", Some(burst), 0)?, limit: value("limit", Some(limit), 0)? })
+    Ok(Tbf { rate, burst, limit: value("limit", Some(limit), 0)? })
 }
 
 /// A parameter that is said, if it can be one at all.
@@ -173,6 +176,15 @@ fn value(parameter: &'static str, said: Option<u64>, usual: u32) -> Result<u32, 
     u32::try_from(value).map_err(|_| {
         let (least, most, unit) = (1, u32::MAX.into(), "");
         range(&QdiscRange { parameter, value, least, most, unit })
+    })
+}
+
+/// The limit of a discipline that counts packets.
+fn packets(said: Option<u64>, usual: u32) -> Result<u32, Fault> {
+    let Some(value) = said else { return Ok(usual) };
+    u32::try_from(value).ok().filter(|value| *value <= MAX_LIMIT).ok_or_else(|| {
+        let (least, most, unit) = (1, MAX_LIMIT.into(), " packets");
+        range(&QdiscRange { parameter: "limit", value, least, most, unit })
     })
 }
 

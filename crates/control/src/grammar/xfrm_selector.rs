@@ -137,9 +137,12 @@ impl SelectorWords {
             Part::Ttl => {
                 words.next();
                 words.once(key, &selector.ttl)?;
-                let number = words.number(key)?;
-                selector.ttl = Some(u8::try_from(number).map_err(|_| {
-                    words.invalid(format!("{key} '{number}'")).with_hint("a number from 0 to 255")
+                let word = words.need("a number from 0 to 255")?;
+                let ttl = number(word).and_then(|number| u8::try_from(number).ok());
+                selector.ttl = Some(ttl.ok_or_else(|| {
+                    words
+                        .invalid(format!("{key} '{}'", words.shown(word)))
+                        .with_hint("a number from 0 to 255")
                 })?);
                 Ok(())
             }

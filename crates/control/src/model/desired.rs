@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::{
-    Direction, FilterSpec, InterfaceState, Origin, PolicySpec, Refusal, Request, RouteSpec,
-    RuleSpec, StateSpec, VrfName,
+    Direction, FilterSpec, InterfaceState, Origin, PolicySpec, Refusal, RefusalCode, Request,
+    RouteSpec, RuleSpec, StateSpec, VrfName,
 };
 use packet::Time;
 use pipeline::FlowId;
@@ -19,7 +19,7 @@ use super::neighbours::Neighbours;
 use super::port_list::PortList;
 use super::qdiscs::{DesiredTree, Device};
 use super::recursive::Routes;
-use super::refuse::{no_port, no_vrf};
+use super::refuse::{missing, no_port, no_vrf};
 use super::rule_list::RuleList;
 use super::shared::Shared;
 use super::tree::Tree;
@@ -338,7 +338,25 @@ impl Desired {
     }
 
     pub(super) fn port(&self, name: &str) -> Result<&DesiredPort, Refusal> {
-        self.ports.get(name).ok_or_else(|| no_port(name, self.ports.keys().map(String::as_str)))
+        self.ports.get(name).ok_or_else(|| match self.vrfs.get(name) {
+            Some(_) => {
+                let message = format!("'{name}' is a VRF, and this is about a port");
+                let mut ports = self.ports.of_vrf(name);
+                let port = ports.next().map(|port| format!("as in {port}"));
+                Refusal::new(RefusalCode::Invalid, message)
+                    .with_hint(port.unwrap_or_else(|| "no port is in it".to_owned()))
+            }
+            None => no_port(name, self.ports.keys().map(String::as_str)),
+        })
+    }
+
+    /// Refuses a name that is neither a port's nor a VRF's.
+    pub(super) fn link(&self, name: &str) -> Result<(), Refusal> {
+        if self.ports.contains_key(name) || self.vrfs.contains_key(name) {
+            return Ok(());
+        }
+        let known = self.ports.keys().chain(self.vrfs.keys()).map(String::as_str);
+        Err(missing("port or VRF", name, known))
     }
 
     pub(super) fn port_name(&self, id: PortId) -> &str {

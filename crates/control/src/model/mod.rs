@@ -561,7 +561,7 @@ impl Control {
             Request::RouteList(filter) => {
                 Reply::Routes(route_views::list(tables, desired, filter)?)
             }
-            Request::RuleList(asked) => Reply::Rules(rules::list(tables, desired, asked)),
+            Request::RuleList(asked) => Reply::Rules(rules::list(tables, desired, asked)?),
             Request::NextHopList => Reply::NextHops(route_views::next_hops(tables)),
             Request::RouteGet(query) => {
                 Reply::Routes(vec![route_views::query(tables, desired, query)?])

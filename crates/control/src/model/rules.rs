@@ -12,7 +12,7 @@ use types::{Dscp, IpPrefix, PortRange};
 
 use super::Draft;
 use super::desired::{Desired, DesiredRule};
-use super::refuse::{no_port, no_vrf, refusal};
+use super::refuse::{no_vrf, refusal};
 use super::rule_list::RuleList;
 use super::shared::Shared;
 
@@ -105,6 +105,7 @@ impl Draft<'_> {
     }
 
     pub(super) fn flush_rules(&mut self, asked: &RuleSpec) -> Result<u64, Refusal> {
+        check_asked(&self.tables, self.desired, asked)?;
         self.desired.touch_rules();
         let all = self.desired.rules.iter();
         let gone = all.filter(|(_, rule)| fits(&self.tables, asked, &rule.spec));
@@ -173,12 +174,8 @@ impl Draft<'_> {
     /// Refuses ports and VRFs that there are not.
     fn check_names(&self, spec: &RuleSpec) -> Result<(), Refusal> {
         let desired = &self.desired;
-        if let Some(iif) = spec.iif.as_deref().filter(|iif| *iif != OWN)
-            && !desired.ports.contains_key(iif)
-            && !desired.vrfs.contains_key(iif)
-        {
-            let known = desired.ports.keys().chain(desired.vrfs.keys()).map(String::as_str);
-            return Err(no_port(iif, known));
+        if let Some(iif) = spec.iif.as_deref().filter(|iif| *iif != OWN) {
+            desired.link(iif)?;
         }
         if let Some(oif) = &spec.oif
             && !desired.vrfs.contains_key(oif)
@@ -282,8 +279,44 @@ fn in_tables(tables: &Tables, desired: &Desired, spec: &RuleSpec) -> Option<Rule
     Some(Rule { priority: spec.priority?, selects, action })
 }
 
+/// Refuses to look for rules about what is not there. Rules whose port or VRF has gone may be asked
+/// for.
+fn check_asked(tables: &Tables, desired: &Desired, asked: &RuleSpec) -> Result<(), Refusal> {
+    let any_rule =
+        |is: &dyn Fn(&RuleSpec) -> bool| desired.rules.iter().any(|(_, rule)| is(&rule.spec));
+    if let Some(iif) = asked.iif.as_deref().filter(|iif| *iif != OWN)
+        && !any_rule(&|rule| rule.iif.as_deref() == Some(iif))
+    {
+        desired.link(iif)?;
+    }
+    if let Some(oif) = &asked.oif
+        && !any_rule(&|rule| rule.oif.as_ref() == Some(oif))
+    {
+        desired.vrf(oif)?;
+    }
+    let is_named = || any_rule(&|rule| rule.action == asked.action);
+    match &asked.action {
+        Some(RuleAction::Vrf(vrf)) if !is_named() => desired.vrf(vrf).map(|_| ()),
+        Some(RuleAction::Table(number)) if !is_named() => {
+            let table = desired.table(tables, MAIN_VRF, Some(*number))?;
+            if tables.routing_table(table).is_none() {
+                let message = format!("there is no routing table {number}");
+                return Err(Refusal::new(RefusalCode::NotFound, message)
+                    .with_hint("a table without a VRF is there while it has routes"));
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Rules as they are. Without a family those of IPv4, as with Linux.
-pub(super) fn list(tables: &Tables, desired: &Desired, asked: &RuleSpec) -> Vec<RuleView> {
+pub(super) fn list(
+    tables: &Tables,
+    desired: &Desired,
+    asked: &RuleSpec,
+) -> Result<Vec<RuleView>, Refusal> {
+    check_asked(tables, desired, asked)?;
     let family = asked.family.unwrap_or(Family::V4);
     let own = |priority, table: Option<&str>| {
         let mut view = view(tables, desired, &RuleSpec::default(), Origin::Gateway);
@@ -305,7 +338,7 @@ pub(super) fn list(tables: &Tables, desired: &Desired, asked: &RuleSpec) -> Vec<
     let rules = rules.filter(|rule| fits(tables, &asked, &rule.spec));
     of_family.extend(rules.map(|rule| view(tables, desired, &rule.spec, rule.origin)));
     of_family.sort_by_key(|view| view.priority);
-    of_family
+    Ok(of_family)
 }
 
 pub(super) fn view(

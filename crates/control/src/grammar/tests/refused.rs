@@ -245,6 +245,14 @@ fn what_is_refused_and_why() {
             "what an SA with an if_id decrypts is in the VRF of its xfrm link, and not in red",
         ),
         (
+            "qdisc add dev wan root tbf rate 1mbit burst 99999999999 latency 50ms",
+            "burst of 99999999999 (1 to 4294967295)",
+        ),
+        (
+            "qdisc add dev wan root tbf rate 1mbit burst 4294967295 latency 50ms",
+            "burst: 4294973545 bytes would wait (4294967295 at most)",
+        ),
+        (
             &format!("{sa} if_id 7 vrf red"),
             "vrf red behind if_id reads as that of the packets inside (in front of spi, it is that \
              of the outer packets",
@@ -315,6 +323,7 @@ fn what_is_refused_and_why() {
         (&format!("{rule} ip_tos 0xb8/0x00 action drop"), "mask"),
         (&format!("{rule} dscp ef ip_tos 0xb8/0xfc action drop"), "'ip_tos' is given twice"),
         (&format!("{rule} ip_ttl 256 action drop"), "ip_ttl '256' (a number from 0 to 255)"),
+        (&format!("{rule} ip_ttl 5-9 action drop"), "ip_ttl '5-9' (a number from 0 to 255)"),
         (&format!("{rule} mark 5/0 action drop"), "the mask is 0"),
         (&format!("{rule} mark 5/2 action drop"), "has bits that the mask 0x2 has not"),
         (&format!("{rule} mark -1 action drop"), "mark '-1': expected a number"),

@@ -273,6 +273,48 @@ fn an_sa_that_neither_sends_nor_receives_is_told() {
 }
 
 #[test]
+fn rules_about_what_is_not_there_are_neither_shown_nor_flushed() {
+    let mut control = running(BASE);
+    for (asked, why) in [
+        ("iif nothing", "there is no port or VRF 'nothing'"),
+        ("oif nothing", "there is no VRF 'nothing'"),
+        ("lookup 77", "there is no routing table 77"),
+        ("lookup nothing", "there is no VRF 'nothing'"),
+    ] {
+        for verb in ["show", "flush"] {
+            let refused = run(&mut control, &format!("rule {verb} {asked}")).unwrap_err();
+            assert_eq!((refused.code, &*refused.message), (RefusalCode::NotFound, why));
+        }
+    }
+    // A rule may lead to a table before that is there, and outlive what it names.
+    for line in ["vrf add blue", "rule add iif blue lookup 77 priority 5", "vrf del blue"] {
+        run(&mut control, line).unwrap();
+    }
+    assert!(show(&mut control, "rule show iif blue").contains("lookup 77"));
+    assert!(show(&mut control, "rule show lookup 77").contains("iif blue"));
+    assert_eq!(run(&mut control, "rule flush iif blue"), Ok(Reply::Count(1)));
+    run(&mut control, "rule flush lookup 77").unwrap_err();
+}
+
+#[test]
+fn a_vrf_in_the_place_of_a_port_is_told_from_nothing() {
+    let mut control = running(BASE);
+    run(&mut control, "vrf add blue").unwrap();
+    let refused = run(&mut control, "addr flush dev blue").unwrap_err();
+    assert_eq!(refused.hint.as_deref(), Some("no port is in it"));
+    run(&mut control, "link set wan master blue").unwrap();
+    for line in
+        ["addr add 10.9.0.1/24 dev blue", "neigh add 10.9.0.1 lladdr 02:00:00:00:00:01 dev blue"]
+    {
+        let refused = run(&mut control, line).unwrap_err();
+        assert_eq!(refused.message, "'blue' is a VRF, and this is about a port", "{line}");
+        assert_eq!(refused.hint.as_deref(), Some("as in wan"), "{line}");
+    }
+    let refused = run(&mut control, "rule add iif nothing lookup 5").unwrap_err();
+    assert_eq!(refused.message, "there is no port or VRF 'nothing'");
+}
+
+#[test]
 fn a_rule_that_joins_a_vrf_with_main_without_saying_so_is_told() {
     let mut control = running(BASE);
     // Without other VRFs there is nothing to join.
