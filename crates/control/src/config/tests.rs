@@ -605,6 +605,11 @@ fn a_wrong_firewall_is_refused_with_its_place() {
              an xfrm link as port)",
         ),
         (
+            "[[firewall.zone]]\nname = \"x\"\nnetworks = [\"10.2.0.0/16\"]\nmasquerade = \"ipv4\"\n",
+            "17:14: zone x has no port whose address sources would get ([[firewall.snat]] with addresses, \
+             for what goes to networks)",
+        ),
+        (
             "[[firewall.policy]]\nfrom = [\"gateway\"]\nto = [\"in\"]\n",
             "15:8: what the gateway itself sends does not enter the firewall (another zone; `to` \
              may be gateway)",

@@ -145,6 +145,7 @@ impl Firewall {
         for vrf in &vrfs {
             writer.vrf(vrf)?;
             writer.doubt_ports(vrf, ports);
+            writer.doubt_masquerade(vrf);
         }
         let Writer { flows, doubts, .. } = writer;
         Ok(Compiled { flows, vrfs, doubts: doubts.into_iter().collect() })
@@ -275,6 +276,21 @@ impl Writer<'_> {
                  leave by it, is {becomes} (name it in the `ports` of a zone)",
                 port.name, vrf.name
             ));
+        }
+    }
+
+    /// Notes the zones whose networks get packets that masquerade leaves alone: nothing says with which
+    /// address.
+    fn doubt_masquerade(&mut self, vrf: &Vrf) {
+        for (_, zone) in &vrf.networks {
+            let spec = &self.firewall.spec.zones[usize::from(*zone) - 1];
+            if spec.masquerade.is_some() {
+                self.doubts.insert(format!(
+                    "zone {}: masquerade is for what leaves by its ports, and translates nothing that \
+                     goes to its networks ([[firewall.snat]] does)",
+                    spec.name
+                ));
+            }
         }
     }
 

@@ -264,6 +264,12 @@ impl<'s> Reader<'s> {
                     self.add(place, "networks", message, "one zone for each network");
                 }
             }
+            let has_ports = !zone.ports.is_empty() || !zone.vrfs.is_empty();
+            if zone.masquerade.is_some() && !has_ports && !zone.networks.is_empty() {
+                let message = format!("zone {name} has no port whose address sources would get");
+                let right = "[[firewall.snat]] with addresses, for what goes to networks";
+                self.add(place, "masquerade", message, right);
+            }
             if zone.networks.is_empty() && zone.networks_vrf.is_some() {
                 let message = "networks-vrf says of which VRF the networks are";
                 self.add(place, "networks-vrf", message, "networks as well");

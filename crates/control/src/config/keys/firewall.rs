@@ -62,7 +62,7 @@ pub(super) const FIREWALL: Section = Section {
             "",
             "none",
             "Packets of this family that leave by a port of the zone get that port's \
-            address as source.",
+            address as source; what goes to `networks` does not.",
         ),
         key(
             "zone.max-connections",

@@ -684,6 +684,17 @@ fn a_port_that_is_in_no_zone_is_told() {
     assert!(!show(&mut control, "firewall show").contains("is in no zone"));
 }
 
+/// What goes to a network behind a tunnel leaves by no port, so no port has an address for it.
+#[test]
+fn masquerade_of_a_zone_with_networks_is_doubted() {
+    let both = with_firewall().replace("networks = [\"10.2.0.0/16\"", "networks = [\"10.5.0.0/16\"");
+    let both = both.replace("ports = [\"wan\"]", "ports = [\"wan\"]\nnetworks = [\"10.2.0.0/16\"]");
+    let told = "warning: zone outside: masquerade is for what leaves by its ports, and translates \
+                nothing that goes to its networks ([[firewall.snat]] does)";
+    assert!(show(&mut running(&both), "firewall show").contains(told));
+    assert!(!show(&mut running(&with_firewall()), "firewall show").contains("masquerade is for"));
+}
+
 /// By which port a forwarded connection leaves is known behind the translation of its destination:
 /// here the server is in another zone than the client, and no source is translated.
 #[test]
