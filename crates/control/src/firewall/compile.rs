@@ -147,6 +147,7 @@ impl Firewall {
             writer.doubt_ports(vrf, ports);
             writer.doubt_masquerade(vrf);
         }
+        writer.doubt_pairs(&vrfs);
         let Writer { flows, doubts, .. } = writer;
         Ok(Compiled { flows, vrfs, doubts: doubts.into_iter().collect() })
     }
@@ -275,6 +276,29 @@ impl Writer<'_> {
                 "port {} is in no zone of the firewall in VRF {}: what comes by it, and what would \
                  leave by it, is {becomes} (name it in the `ports` of a zone)",
                 port.name, vrf.name
+            ));
+        }
+    }
+
+    /// Notes the policies and translations whose zones are in no VRF together: a packet comes from a
+    /// zone and goes to one within a VRF.
+    fn doubt_pairs(&mut self, vrfs: &[Vrf]) {
+        let Firewall { spec, by_zones, snats, .. } = self.firewall;
+        let meet = |from: u16, to: u16| vrfs.iter().any(|vrf| vrf.has(from) && vrf.has(to));
+        let matching = by_zones.iter().filter(|((from, to), _)| meet(*from, *to));
+        let matching: BTreeSet<usize> = matching.map(|(_, policy)| *policy).collect();
+        let policies = spec.policies.iter().enumerate().filter(|(at, _)| !matching.contains(at));
+        let policies = policies.map(|(at, it)| (Place::Policy(at), &it.from, &it.to));
+        let snats = spec.snats.iter().zip(snats).enumerate().filter(|(_, (_, zones))| {
+            !zones.from.iter().any(|from| zones.to.iter().any(|to| meet(*from, *to)))
+        });
+        let snats = snats.map(|(at, (it, _))| (Place::Snat(at), &it.from, &it.to));
+        for (place, from, to) in policies.chain(snats) {
+            self.doubts.insert(format!(
+                "{place} never matches a packet: no zone of `from` ({}) is in one VRF with a zone of \
+                 `to` ({}), and zones are within one VRF",
+                from.join(", "),
+                to.join(", ")
             ));
         }
     }

@@ -684,10 +684,36 @@ fn a_port_that_is_in_no_zone_is_told() {
     assert!(!show(&mut control, "firewall show").contains("is in no zone"));
 }
 
+#[test]
+fn policies_between_vrfs_are_doubted() {
+    let across = "[[firewall.policy]]\nfrom = [\"inside\", \"servers\"]\nto = [\"tenant\"]\n\
+                  [[firewall.snat]]\nfrom = [\"tenant\"]\nto = [\"outside\"]\n\
+                  addresses = \"192.0.2.9\"\n";
+    let text = format!("{}{across}", with_firewall());
+    let notes: Vec<_> =
+        load("gw.toml", &text).unwrap().notes.iter().map(|it| it.message.clone()).collect();
+    let told = [
+        "policy 6 never matches a packet: no zone of `from` (inside, servers) is in one VRF with a \
+         zone of `to` (tenant), and zones are within one VRF",
+        "snat 3 never matches a packet: no zone of `from` (tenant) is in one VRF with a zone of `to` \
+         (outside), and zones are within one VRF",
+    ];
+    assert_eq!(notes, told);
+    let mut control = running(&text);
+    let shown = show(&mut control, "firewall show");
+    assert!(told.iter().all(|told| shown.contains(&format!("warning: {told}\n"))), "{shown}");
+    // One zone that can is enough.
+    let text = text.replace("to = [\"tenant\"]\n", "to = [\"tenant\", \"branch\"]\n");
+    let text = text.replace("to = [\"outside\", \"branch\"]", "to = [\"outside\"]");
+    let notes = load("gw.toml", &text).unwrap().notes;
+    assert!(notes.iter().all(|it| !it.message.contains("policy 6")), "{notes:?}");
+}
+
 /// What goes to a network behind a tunnel leaves by no port, so no port has an address for it.
 #[test]
 fn masquerade_of_a_zone_with_networks_is_doubted() {
-    let both = with_firewall().replace("networks = [\"10.2.0.0/16\"", "networks = [\"10.5.0.0/16\"");
+    let both =
+        with_firewall().replace("networks = [\"10.2.0.0/16\"", "networks = [\"10.5.0.0/16\"");
     let both = both.replace("ports = [\"wan\"]", "ports = [\"wan\"]\nnetworks = [\"10.2.0.0/16\"]");
     let told = "warning: zone outside: masquerade is for what leaves by its ports, and translates \
                 nothing that goes to its networks ([[firewall.snat]] does)";
