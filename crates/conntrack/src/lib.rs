@@ -14,6 +14,7 @@ mod commit;
 mod connection;
 mod ct_state;
 mod datagram;
+mod endings;
 mod entry;
 mod evictable;
 mod expectation;

@@ -1,5 +1,7 @@
 //! How connections end, and what is read and changed of them by others than packets.
 
+use std::collections::VecDeque;
+
 use arrayvec::ArrayVec;
 use packet::Time;
 
@@ -303,6 +305,9 @@ impl Connections {
         let kept = Kept(cold(cold::KEPT));
         drop(locked);
         // Nobody else writes what a place had, before it is given back.
+        if self.endings.are_followed() {
+            self.endings.push(self.read(index, from, now));
+        }
         let original = self.tuple(index, from.flags(), Direction::Original);
         let (counted, class) = (kept.counted(), kept.class());
         if counted.is_some() || class != 0 {
@@ -316,6 +321,18 @@ impl Connections {
         self.expectations.forget(index);
         self.helpers.forget(index);
         TakenOut::Yes(Ended { reason, original, binding: cold(cold::BINDING) })
+    }
+
+    /// Has connections remembered as they were when they ended, or no longer: the last 16,384 that nobody
+    /// has taken. One that ends while another worker handles a packet of it may lack that packet.
+    pub fn follow_ended(&self, is_wanted: bool) {
+        self.endings.follow(is_wanted);
+    }
+
+    /// Connections that have ended since this was asked last, the oldest first, whatever ended them. Each
+    /// is here before its place is another one's.
+    pub fn take_ended(&self) -> VecDeque<Connection> {
+        self.endings.take()
     }
 
     /// What there is to know of the connection at a place, if one lives there. Going through all

@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::buckets::Buckets;
 use crate::ct_state::{CtState, Direction, Handle, Reference, Stamp};
+use crate::endings::Endings;
 use crate::entry::{Control, Entry, Line, Side, word};
 use crate::evictable::Evictable;
 use crate::expectation::{Expectation, ExpectationChange, Expectations, NotExpected};
@@ -234,6 +235,7 @@ pub struct Connections {
     pub(crate) limits: Limits,
     pub(crate) expectations: Expectations,
     pub(crate) helpers: Helpers,
+    pub(crate) endings: Endings,
     /// Raised when a connection with such a tuple comes.
     pub(crate) stamps: Box<[AtomicU32]>,
     /// Part of all stamps.
@@ -276,6 +278,7 @@ impl Connections {
                 limits: Limits::new(secret),
                 expectations: Expectations::new(settings.expectations, secret),
                 helpers: Helpers::new(secret),
+                endings: Endings::new(),
                 stamps: allocate(STAMPS)?,
                 stamp_of_all: AtomicU32::new(0),
                 hasher: KeyHasher::new(secret),

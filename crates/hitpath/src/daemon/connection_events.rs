@@ -3,9 +3,10 @@
 //! A thread looks at the table again and again, and tells what is different. So nothing of it costs
 //! packets anything, and nobody waits for a client: what does not fit into its bounded queue is
 //! lost and counted. A connection lives for seconds at least unless somebody ends it, so that the
-//! thread sees each; states that last shorter than a round are not told.
+//! thread sees each; states that last shorter than a round are not told. How a connection was when it
+//! ended, the table remembers as long as somebody follows.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
@@ -131,12 +132,20 @@ impl Client {
 /// If the system gives none.
 pub(crate) fn start(events: ConnectionEvents, mut reader: Reader, clock: Clock) -> io::Result<()> {
     let work = move || {
-        let mut seen = Seen { events, known: HashMap::new(), is_first: true, expectations: None };
+        let mut seen = Seen {
+            events,
+            known: HashMap::new(),
+            missing: HashSet::new(),
+            is_first: true,
+            expectations: None,
+        };
         // As long as the process lives: it holds nothing that has to be put in order.
         loop {
             // In any case: what a reader has loaded stays in memory, with its keys.
             let table = reader.load().connections().cloned();
-            if !seen.events.are_there() {
+            let are_there = seen.events.are_there();
+            table.iter().for_each(|table| table.follow_ended(are_there));
+            if !are_there {
                 seen.forget();
                 thread::sleep(PERIOD);
                 continue;
@@ -156,6 +165,8 @@ pub(crate) fn start(events: ConnectionEvents, mut reader: Reader, clock: Clock) 
 struct Seen {
     events: ConnectionEvents,
     known: HashMap<u32, Connection>,
+    /// The place of one that was gone without a word, at the last look.
+    missing: HashSet<u32>,
     /// What is there when the first client comes is no event.
     is_first: bool,
     /// How many changes of expectations were told or passed over.
@@ -164,7 +175,7 @@ struct Seen {
 
 impl Seen {
     fn forget(&mut self) {
-        self.known = HashMap::new();
+        (self.known, self.missing) = (HashMap::new(), HashSet::new());
         (self.is_first, self.expectations) = (true, None);
     }
 
@@ -209,6 +220,7 @@ impl Seen {
         while from < most {
             let (begin, end) = (Instant::now(), most.min(from.saturating_add(STRIDE)));
             let moment = now();
+            self.look_at_ended(table, moment);
             (from..end).for_each(|index| self.look_at(table, index, moment));
             from = end;
             if from < most {
@@ -218,33 +230,54 @@ impl Seen {
         self.is_first = false;
     }
 
+    /// Tells the ends of connections, with what they were then.
+    fn look_at_ended(&mut self, table: &Connections, now: Time) {
+        for ended in table.take_ended() {
+            let index = ended.handle.index;
+            if self.known.get(&index).is_some_and(|was| is_same(was, &ended)) {
+                self.end(table, &ended, now);
+            }
+        }
+    }
+
     fn look_at(&mut self, table: &Connections, index: u32, now: Time) {
-        use ConnectionChangeKind::{Destroy, Update};
-        let is = table.connection(index, now).filter(|is| connections::is_alive(is, now));
+        let found = table.connection(index, now);
+        let is_it = |was: &&Connection| found.as_ref().is_some_and(|is| is_same(was, is));
+        if self.known.get(&index).is_some_and(|was| !is_it(&was)) {
+            self.look_at_ended(table, now);
+        }
         let was = self.known.get(&index).copied();
-        match (was, is) {
-            (None, None) => {}
-            (None, Some(is)) => self.come(table, &is, now),
-            (Some(was), None) => {
-                self.known.remove(&index);
-                self.tell(Destroy, table, &was, now);
+        let is = found.filter(|is| connections::is_alive(is, now));
+        match (was, found, is) {
+            // Somebody is ending it, and says a moment later how it was; or too many have ended at once.
+            (Some(_), None, _) if self.missing.insert(index) => {}
+            (Some(was), found, None) => {
+                // It is dead, and nobody has taken it out.
+                let last = found.filter(|is| is_same(&was, is)).unwrap_or(was);
+                self.end(table, &last, now);
             }
-            (Some(was), Some(is)) if was.created != is.created || was.original != is.original => {
-                self.known.remove(&index);
-                self.tell(Destroy, table, &was, now);
-                self.come(table, &is, now);
-            }
-            (Some(was), Some(is)) => {
+            (Some(was), _, Some(is)) if is_same(&was, &is) => {
                 let differs = was.state != is.state
                     || was.is_replied != is.is_replied
                     || was.is_assured != is.is_assured
                     || (was.mark, was.label, was.helper) != (is.mark, is.label, is.helper);
                 self.known.insert(index, is);
                 if differs {
-                    self.tell(Update, table, &is, now);
+                    self.tell(ConnectionChangeKind::Update, table, &is, now);
                 }
             }
+            (was, _, Some(is)) => {
+                was.iter().for_each(|was| self.end(table, was, now));
+                self.come(table, &is, now);
+            }
+            (None, _, None) => {}
         }
+    }
+
+    fn end(&mut self, table: &Connections, last: &Connection, now: Time) {
+        self.known.remove(&last.handle.index);
+        self.missing.remove(&last.handle.index);
+        self.tell(ConnectionChangeKind::Destroy, table, last, now);
     }
 
     fn come(&mut self, table: &Connections, is: &Connection, now: Time) {
@@ -284,6 +317,11 @@ impl Seen {
             }
         }
     }
+}
+
+fn is_same(one: &Connection, other: &Connection) -> bool {
+    (one.handle.index, one.created) == (other.handle.index, other.created)
+        && (one.zone, one.original) == (other.zone, other.original)
 }
 
 #[cfg(test)]
@@ -329,6 +367,7 @@ mod tests {
         let mut seen = Seen {
             events: events.clone(),
             known: HashMap::new(),
+            missing: HashSet::new(),
             is_first: true,
             expectations: None,
         };
@@ -357,6 +396,75 @@ mod tests {
         assert!(!events.are_there());
     }
 
+    /// Between two looks a connection may carry packets and get a mark, and end, and its place be another
+    /// one's, or be dead without that anybody has taken it out.
+    #[test]
+    fn the_end_of_a_connection_says_how_it_was_then() {
+        let settings = Settings { connections: 1, accounting: true, ..Settings::default() };
+        let table = Connections::new(&settings, [1, 2], NOW).unwrap();
+        let make = |port| {
+            let new = New::plain(0, tuple(port));
+            table.commit(&new, &Packet::Datagram, 40, NOW, &mut |_| {}).unwrap()
+        };
+        let use_it = |port, times: u32| {
+            (0..times).for_each(|_| {
+                let reference = table.track(0, &tuple(port), &Packet::Datagram, NOW).reference;
+                table.hit(reference, &Packet::Datagram, 40, NOW);
+            });
+        };
+        let events = ConnectionEvents::default();
+        let kinds = vec![ConnectionChangeKind::Destroy];
+        let mut ends = events.open(ConnectionEventSpec { kinds, ..Default::default() }).unwrap();
+        let mut told = || loop {
+            let line = ends.receiver.try_recv().ok()?;
+            if let ConnectionEvent::Change { connection, .. } =
+                serde_json::from_slice(&line).unwrap()
+            {
+                let original = &connection.original;
+                return Some((
+                    original.source_port.unwrap(),
+                    original.packets.unwrap(),
+                    original.bytes.unwrap(),
+                    connection.mark,
+                ));
+            }
+        };
+        let mut seen = Seen {
+            events: events.clone(),
+            known: HashMap::new(),
+            missing: HashSet::new(),
+            is_first: true,
+            expectations: None,
+        };
+        table.follow_ended(true);
+        let handle = make(1);
+        seen.look(&table, || NOW);
+        use_it(1, 10);
+        let handle = table.set_mark(handle, 7, u32::MAX).unwrap();
+        table.remove(handle, NOW, &mut |_| {});
+        seen.look(&table, || NOW);
+        assert_eq!(told(), Some((1, 11, 440, 7)));
+        // The place is another one's before anybody looks, and that one makes room in the full table.
+        make(2);
+        seen.look(&table, || NOW);
+        use_it(2, 2);
+        make(3);
+        seen.look(&table, || NOW);
+        assert_eq!((told(), told()), (Some((2, 3, 120, 0)), None));
+        // Dead, and still there.
+        use_it(3, 4);
+        let late = NOW + Duration::from_secs(100);
+        seen.look(&table, || late);
+        assert_eq!(told(), Some((3, 5, 200, 0)));
+        table.expire(late, 9, &mut |_| {});
+        seen.look(&table, || late);
+        assert_eq!(told(), None);
+        // Nothing stays of those that end while nobody follows.
+        table.follow_ended(false);
+        table.remove(make(4), NOW, &mut |_| {});
+        assert!(table.take_ended().is_empty());
+    }
+
     #[test]
     fn what_a_client_does_not_read_is_counted() {
         let settings = Settings { connections: 8192, ipv6_connections: 0, ..Settings::default() };
@@ -366,6 +474,7 @@ mod tests {
         let mut seen = Seen {
             events: events.clone(),
             known: HashMap::new(),
+            missing: HashSet::new(),
             is_first: true,
             expectations: None,
         };

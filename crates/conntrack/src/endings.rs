@@ -1,0 +1,89 @@
+//! How connections were when they ended, for who follows that.
+
+use std::collections::VecDeque;
+
+use crate::connection::Connection;
+use crate::sync::{AtomicU32, Mutex, Ordering, lock};
+
+/// Connections that are remembered until somebody takes them, of about 300 bytes each.
+const REMEMBERED: usize = if cfg!(test) { 4 } else { 1 << 14 };
+
+/// The last connections that have ended. Empty, without memory, as long as nobody follows.
+pub(crate) struct Endings {
+    /// Read first: nobody locks for nothing.
+    are_followed: AtomicU32,
+    last: Mutex<VecDeque<Connection>>,
+}
+
+impl Endings {
+    pub(crate) fn new() -> Self {
+        Self { are_followed: AtomicU32::new(0), last: Mutex::new(VecDeque::new()) }
+    }
+
+    #[inline]
+    pub(crate) fn are_followed(&self) -> bool {
+        self.are_followed.load(Ordering::Relaxed) != 0
+    }
+
+    /// The oldest one makes room.
+    #[cold]
+    pub(crate) fn push(&self, ended: Connection) {
+        let mut last = lock(&self.last);
+        // Under the lock, so that none stays behind when nobody follows any more.
+        if !self.are_followed() {
+            return;
+        }
+        if last.len() >= REMEMBERED {
+            last.pop_front();
+        }
+        last.push_back(ended);
+    }
+
+    pub(crate) fn follow(&self, is_wanted: bool) {
+        if self.are_followed() == is_wanted {
+            return;
+        }
+        let mut last = lock(&self.last);
+        self.are_followed.store(is_wanted.into(), Ordering::Relaxed);
+        *last = VecDeque::new();
+    }
+
+    pub(crate) fn take(&self) -> VecDeque<Connection> {
+        core::mem::take(&mut *lock(&self.last))
+    }
+}
+
+#[cfg(all(test, not(feature = "loom")))]
+mod tests {
+    use core::net::Ipv4Addr;
+
+    use packet::Time;
+    use types::{Addresses, Protocol};
+
+    use crate::{Connections, New, Packet, Settings, Tuple};
+
+    #[test]
+    fn the_last_ones_are_remembered() {
+        const NOW: Time = Time(5_000_000_000);
+        let settings = Settings { connections: 8, ..Settings::default() };
+        let table = Connections::new(&settings, [1, 2], NOW).unwrap();
+        let (source, destination) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        let make_and_end = |port| {
+            let tuple = Tuple::new(Addresses::V4 { source, destination }, Protocol::UDP, port, 53);
+            let new = New { label: port.into(), ..New::plain(3, tuple) };
+            let handle = table.commit(&new, &Packet::Datagram, 40, NOW, &mut |_| {}).unwrap();
+            assert!(table.remove(handle, NOW, &mut |_| {}));
+        };
+        make_and_end(1);
+        table.follow_ended(true);
+        (2..=super::REMEMBERED as u16 + 2).for_each(make_and_end);
+        let labels = |table: &Connections| -> Vec<_> {
+            table.take_ended().iter().map(|ended| (ended.zone, ended.label)).collect()
+        };
+        assert_eq!(labels(&table), [(3, 3), (3, 4), (3, 5), (3, 6)]);
+        assert!(labels(&table).is_empty());
+        make_and_end(9);
+        table.follow_ended(false);
+        assert!(labels(&table).is_empty());
+    }
+}
