@@ -292,8 +292,10 @@ def test_flows_end_when_their_time_is_over(hosts):
         time.sleep(0.3)
     shown = gateway.run("flow", "show").stdout
     assert shown == " table=0, idle_timeout=3, priority=5 actions=NORMAL\n"
+    assert "the last flow" not in gateway.log()
     time.sleep(5)
     assert gateway.run("flow", "show").stdout == ""
+    assert "the last flow of VRF main has gone by its timeout" in gateway.log()
 
 
 def test_a_vrf_takes_its_flows_along_and_a_named_port_stays(hosts):

@@ -1,6 +1,6 @@
 //! Match-action flows of VRFs.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use api::{
@@ -448,6 +448,10 @@ impl Control {
         if tables.set_pipeline(pipeline, now).is_err() {
             return;
         }
+        let vrfs: BTreeSet<VrfId> = changed.removed.iter().map(|old| old.flow.vrf).collect();
+        let without = vrfs.into_iter().filter(|vrf| !tables.pipeline().has(*vrf));
+        let names = without.filter_map(|vrf| KnownNames(&self.desired).vrf_name(vrf));
+        self.without_flows.extend(names);
         for old in &changed.removed {
             self.desired.flows.remove(&old.id);
             let flow = shown_strictly(&old.flow, &self.desired);
@@ -456,6 +460,12 @@ impl Control {
             }
         }
         self.publisher.publish(tables);
+    }
+
+    /// The VRFs whose last flow has gone by a timeout since this was asked last: they route as if there
+    /// were no tables.
+    pub fn take_vrfs_without_flows(&mut self) -> Vec<String> {
+        core::mem::take(&mut self.without_flows)
     }
 }
 

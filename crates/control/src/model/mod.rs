@@ -92,6 +92,8 @@ pub struct Control {
     connections: conntrack::Maker,
     /// When flows were last looked at, whether their time is over.
     flows_aged: Time,
+    /// VRFs that have lost their last flow to a timeout, until somebody asks.
+    without_flows: Vec<String>,
     judging: firewall::Judging,
 }
 
@@ -179,6 +181,7 @@ impl Control {
             sa_events: SaEvents::default(),
             connections,
             flows_aged: Time(0),
+            without_flows: Vec::new(),
             judging: firewall::Judging::default(),
         }
     }

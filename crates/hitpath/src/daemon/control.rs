@@ -651,6 +651,12 @@ impl ControlThread {
             keeper.tick(&mut self.handler.control, now);
         }
         let probes = self.handler.control.tick(now);
+        for vrf in self.handler.control.take_vrfs_without_flows() {
+            tracing::warn!(
+                "the last flow of VRF {vrf} has gone by its timeout: without flows, the VRF routes all \
+                 packets again"
+            );
+        }
         if let Some(keeper) = &mut self.keeper {
             keeper.keep_aged(&mut self.handler.control);
         }

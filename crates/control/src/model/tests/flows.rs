@@ -124,3 +124,23 @@ fn flows_end_when_their_time_is_over() {
     assert_eq!(show(&mut control, "flow show"), "");
     assert!(control.take_changes().text.contains("flow del --strict table=1,priority=32768"));
 }
+
+/// It routes again then, what flows had closed as well.
+#[test]
+fn a_vrf_whose_last_flow_has_gone_is_told() {
+    let mut control = running(BASE);
+    run(&mut control, "vrf add blue").unwrap();
+    run(&mut control, "flow add table=1,hard_timeout=5 actions=drop").unwrap();
+    run(&mut control, "flow add table=0 actions=drop").unwrap();
+    run(&mut control, "flow add vrf=blue,hard_timeout=9 actions=drop").unwrap();
+    control.tick(after(6));
+    assert_eq!(show(&mut control, "flow show").lines().count(), 2);
+    assert!(control.take_vrfs_without_flows().is_empty());
+    control.tick(after(10));
+    assert_eq!(control.take_vrfs_without_flows(), ["blue"]);
+    assert!(control.take_vrfs_without_flows().is_empty());
+    // By hand it is no news.
+    run(&mut control, "flow del-all").unwrap();
+    control.tick(after(20));
+    assert!(control.take_vrfs_without_flows().is_empty());
+}
