@@ -125,7 +125,16 @@ fn what_is_wrong_is_named_with_its_place() {
     for (text, column, part) in [
         ("", 1, "actions are missing"),
         ("ip", 3, "actions are missing"),
-        ("dl_src=02:00:00:00:00:01,actions=drop", 1, "the field `dl_src` is not supported"),
+        (
+            "dl_src=02:00:00:00:00:01,actions=drop",
+            1,
+            "the field `dl_src` is not supported: flows see what is behind the link header: use `in_port`",
+        ),
+        ("mpls_label=5,actions=drop", 1, "not supported: flows match MPLS packets as a whole"),
+        ("tcp,actions=ct(alg=ftp),NORMAL", 16, "`alg` is for new connections and needs `commit`"),
+        ("sa=five,actions=drop", 4, "there is no SA `five`; expected sa=any or sa=none"),
+        ("table=300,actions=drop", 7, "there is no table 300; tables are 0 to 254"),
+        ("actions=resubmit(,300)", 19, "there is no table 300; tables are 0 to 254"),
         ("ip,dl_vlan=5,actions=drop", 4, "a VLAN is a port of its own"),
         ("actions=learn(table=1)", 9, "use `ct(commit)`"),
         ("actions=bundle(eth_src,0,hrw,ofport,slaves:1)", 9, "`bundle` is not supported"),

@@ -19,8 +19,17 @@ pub(crate) fn field(name: &str) -> Option<String> {
         "metadata" => "use a register, reg0 to reg7",
         "in_phy_port" => "use `in_port`",
         "packet_type" | "eth" => "packets are IP or ARP over Ethernet",
-        "conj_id" | "dp_hash" | "recirc_id" | "skb_priority" | "actset_output" | "mpls_label"
-        | "mpls_tc" | "mpls_bos" | "mpls_ttl" | "dl_src" | "dl_dst" | "eth_src" | "eth_dst" => "",
+        "dl_src" | "eth_src" => {
+            "flows see what is behind the link header: use `in_port`, and nw_src or ipv6_src"
+        }
+        "dl_dst" | "eth_dst" => {
+            "flows see what is behind the link header, of frames for the gateway: use nw_dst or ipv6_dst"
+        }
+        "mpls_label" | "mpls_tc" | "mpls_bos" | "mpls_ttl" => {
+            "flows match MPLS packets as a whole, by `mpls`"
+        }
+        "conj_id" => "give a flow for each combination, or registers in several tables",
+        "dp_hash" | "recirc_id" | "skb_priority" | "actset_output" => "",
         _ if has_prefix(&["reg", "xreg", "xxreg"])
             && name.trim_start_matches('x')[3..].bytes().all(|c| c.is_ascii_digit())
             && name.len() > 3 =>

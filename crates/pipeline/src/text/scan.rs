@@ -220,10 +220,12 @@ pub(crate) fn number_of_16_bits(text: &str) -> Result<'_, u16> {
 
 /// A table.
 pub(crate) fn table(text: &str) -> Result<'_, u8> {
-    let table = number(text, u8::MAX.into())? as u8;
-    match table {
-        u8::MAX => Err(wrong(text, "there is no table 255").right("tables are 0 to 254")),
-        table => Ok(table),
+    match number(text, (u8::MAX - 1).into()) {
+        Ok(table) => Ok(table as u8),
+        Err(_) => {
+            Err(wrong(text, format!("there is no table {}", short(text)))
+                .right("tables are 0 to 254"))
+        }
     }
 }
 

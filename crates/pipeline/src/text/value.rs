@@ -198,7 +198,7 @@ fn sa<'t>(text: &'t str, names: &impl Names) -> Result<'t, Value> {
     match names.sa(unquoted(text)) {
         Some(slot) => Ok(Value::Bits(slot.0.into(), u32::MAX.into())),
         None => Err(wrong(text, format!("there is no SA `{}`", short(text)))
-            .right("expected any, none, or what names an SA")),
+            .right("expected sa=any or sa=none; SAs come and go with their keys")),
     }
 }
 
