@@ -7,12 +7,13 @@ use api::{
     ChangeKind, FlowChange, FlowChanges, FlowCommand, FlowFilter, FlowReport, FlowView, Origin,
     Refusal, RefusalCode, Reply,
 };
+use conntrack::nat::{BadBlocks, BadPool};
 use packet::Time;
 use pipeline::text::{
     Command, Names, ShownAction, ShownFlow, ShownMatch, parse_change, parse_criteria, parse_flow,
 };
 use pipeline::{Change, Changed, Criteria, Entry, Field, Flow, FlowId, Match, Owner, Pipeline};
-use tables::{TableError, Tables};
+use tables::{FlowError, TableError, Tables};
 use types::{PortId, VrfId};
 
 use super::desired::Desired;
@@ -81,11 +82,66 @@ fn why_not(why: &pipeline::Refused, flows: &Pipeline, desired: &Desired) -> Stri
     }
 }
 
+/// The word of a flow that a refusal is about, if it is about one.
+fn word_of(why: &pipeline::Refused) -> &'static [&'static str] {
+    use pipeline::Refused as R;
+    match why {
+        R::Limit => &["limit="],
+        R::GotoBack { .. } => &["goto_table"],
+        R::Cycle(_) => &["resubmit", "goto_table", "table="],
+        R::TooManyFlows | R::TooManyMasks(_) | R::Overlaps { .. } | R::NotYours { .. } => &[],
+    }
+}
+
+/// The same of pools.
+fn word_of_pool(why: &FlowError) -> &'static [&'static str] {
+    match why {
+        FlowError::Blocks(BadBlocks::Addresses { .. }) | FlowError::Subscribers => &["subscribers"],
+        FlowError::Blocks(BadBlocks::Size(..)) | FlowError::Pool(BadPool::BlockSize(_)) => {
+            &["block="]
+        }
+        FlowError::Pool(_) | FlowError::Pools => &["nat("],
+    }
+}
+
+/// What is said of a flow, with the column of the first of these words among its actions.
+fn placed(text: &str, words: &[&str], why: &dyn core::fmt::Display) -> String {
+    let actions = text.find("actions=").or_else(|| text.find("action=")).unwrap_or(0);
+    let found = words.iter().filter_map(|word| text[actions..].find(word)).min();
+    match found {
+        Some(found) => {
+            let column = text[..actions + found].chars().count() + 1;
+            format!("column {column}: {why}")
+        }
+        None => why.to_string(),
+    }
+}
+
 /// What is unique about a flow.
 type Place = (VrfId, u8, u16, Match);
 
 fn place(flow: &Flow) -> Place {
     (flow.vrf, flow.table, flow.priority, flow.matches.clone())
+}
+
+/// Why the tables have not got some flows.
+#[derive(Debug)]
+pub(super) struct NotSet {
+    refusal: Box<Refusal>,
+    /// The flow whose pool was not made, and why.
+    pool: Option<Box<(Flow, FlowError)>>,
+}
+
+impl From<Refusal> for NotSet {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal: Box::new(refusal), pool: None }
+    }
+}
+
+impl From<NotSet> for Refusal {
+    fn from(not: NotSet) -> Self {
+        *not.refusal
+    }
 }
 
 impl Draft<'_> {
@@ -130,7 +186,15 @@ impl Draft<'_> {
                 .map_err(|(at, why)| self.not_changed(changes, places[at], &pipeline, &why))?;
         }
         let origin = self.origin;
-        self.put_pipeline(pipeline, (&all, &deleted), origin, now).map(Reply::FlowsChanged)
+        let done = self.put_pipeline(pipeline, (&all, &deleted), origin, now);
+        let done = done.map_err(|not| match &not.pool {
+            Some(pool) => {
+                let (flow, why) = &**pool;
+                self.no_pool(changes, flow, why).unwrap_or_else(|| not.into())
+            }
+            None => not.into(),
+        });
+        done.map(Reply::FlowsChanged)
     }
 
     /// Why a change of flows is refused, with the other flow if it is for one.
@@ -141,7 +205,24 @@ impl Draft<'_> {
         pipeline: &Pipeline,
         why: &pipeline::Refused,
     ) -> Refusal {
-        refuse(changes, at, code(why), &why_not(why, pipeline, self.desired))
+        let text = &changes.changes[at].flow;
+        let why_not = why_not(why, pipeline, self.desired);
+        refuse(changes, at, code(why), &placed(text, word_of(why), &why_not))
+    }
+
+    /// Why a pool of a flow is not made, with the change that has asked for it.
+    fn no_pool(&self, changes: &FlowChanges, flow: &Flow, why: &FlowError) -> Option<Refusal> {
+        let names = KnownNames(self.desired);
+        let at = changes.changes.iter().rposition(|change| {
+            match parse_change(command(change.command), &change.flow, &names) {
+                Ok(Change::Add { flow: it, .. } | Change::Modify { flow: it, .. }) => {
+                    it.actions == flow.actions
+                }
+                _ => false,
+            }
+        })?;
+        let text = placed(&changes.changes[at].flow, word_of_pool(why), why);
+        Some(refuse(changes, at, RefusalCode::Invalid, &text))
     }
 
     /// Has the tables and the desired state have these flows. Others in the place of those that were
@@ -152,7 +233,7 @@ impl Draft<'_> {
         (changed, deleted): (&Changed, &HashSet<FlowId>),
         origin: Origin,
         now: Time,
-    ) -> Result<FlowReport, Refusal> {
+    ) -> Result<FlowReport, NotSet> {
         let before = self.tables.pipeline().clone();
         self.set_pipeline(pipeline, now)?;
         let come = self.tables.pipeline().unshared(&before);
@@ -189,13 +270,16 @@ impl Draft<'_> {
     }
 
     /// Has the tables have these flows, and what they need.
-    pub(super) fn set_pipeline(&mut self, pipeline: Pipeline, now: Time) -> Result<(), Refusal> {
+    pub(super) fn set_pipeline(&mut self, pipeline: Pipeline, now: Time) -> Result<(), NotSet> {
         self.make_connections(&pipeline, now)?;
         let flows = pipeline.clone();
         self.tables.set_pipeline(pipeline, now).map_err(|error| {
-            let TableError::Flow { id, why } = &error else { return refusal(&error) };
-            let flow = shown_by_id(*id, &flows, self.desired);
-            Refusal { message: format!("flow `{flow}`: {why}"), ..refusal(&error) }
+            let TableError::Flow { id, why } = &error else { return refusal(&error).into() };
+            let text = shown_by_id(*id, &flows, self.desired);
+            let refusal = Refusal { message: format!("flow `{text}`: {why}"), ..refusal(&error) };
+            let entry = flows.entries().find(|entry| entry.id == *id);
+            let pool = entry.map(|entry| (entry.flow.clone(), why.clone()));
+            NotSet { refusal: Box::new(refusal), pool: pool.map(Box::new) }
         })
     }
 

@@ -125,6 +125,42 @@ fn flows_end_when_their_time_is_over() {
     assert!(control.take_changes().text.contains("flow del --strict table=1,priority=32768"));
 }
 
+#[test]
+fn what_is_wrong_beside_the_grammar_has_its_place() {
+    let mut control = running(BASE);
+    run(&mut control, "flow add table=1,actions=resubmit(,2)").unwrap();
+    for (flow, told) in [
+        ("table=2,ip,actions=ct(commit,limit=3)", "column 30: ct(limit=...) is for flows"),
+        ("table=2,actions=resubmit(,1)", "column 17: packets would go round by the tables 2, 1"),
+        (
+            "ip,actions=ct(commit,nat(src=10.0.0.0/8)),NORMAL",
+            "column 30: `10.0.0.0/8` is no IPv4 address",
+        ),
+        (
+            "ip,actions=ct(commit,nat(src=10.0.0.0-10.255.255.255)),NORMAL",
+            "column 22: the pool has more than 65,536 addresses",
+        ),
+        (
+            "ip,actions=ct(commit,nat(src=192.0.2.1,block=60000,subscribers=10.0.0.0-10.0.0.9)),NORMAL",
+            "column 52: 10 subscribers need 10 addresses of 1 blocks: there are 1",
+        ),
+        (
+            "ip,actions=ct(commit,nat(src=192.0.2.1:1024-2000,block=1000)),NORMAL",
+            "column 50: blocks of 1000 ports",
+        ),
+    ] {
+        let refusal = run(&mut control, &format!("flow add {flow}")).unwrap_err();
+        assert!(refusal.message.starts_with(told), "{flow}: {refusal}");
+    }
+    let file = "table=5 actions=drop\nip,actions=NORMAL\n\
+                ip,tcp,actions=ct(commit,nat(src=10.0.0.0-10.9.9.9)),NORMAL\n";
+    let changes = crate::grammar::flow::file(file).unwrap();
+    let request = api::FlowChanges { changes, replace: true };
+    let refusal = handle(&mut control, Request::FlowChange(request), NOW).unwrap_err();
+    let told = "line 3: column 26: the pool has more than 65,536 addresses";
+    assert!(refusal.message.starts_with(told), "{refusal}");
+}
+
 /// It routes again then, what flows had closed as well.
 #[test]
 fn a_vrf_whose_last_flow_has_gone_is_told() {
