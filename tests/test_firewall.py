@@ -395,6 +395,19 @@ def test_what_is_wrong_is_said_with_its_line(hosts, tmp_path):
     file.write_text(FIREWALL)
     assert gateway.run("firewall", "check", file).stdout.endswith("right, every rule can match\n")
     file.write_text(FIREWALL.replace("to-port = 80", "to-port = 0", 1))
+    assert gateway.run("firewall", "check", "-", stdin=FIREWALL).stdout == "-: right, every rule can match\n"
+    # Of a whole configuration, the names of ports as well.
+    whole = config.render(gateway.socket)
+    assert gateway.run("firewall", "check", "-", stdin=whole).stdout == "-: right, every rule can match\n"
+    wrong = gateway.run("firewall", "check", "-", stdin=whole.replace('"left", "server"]', '"left", "sever"]'), check=False)
+    assert wrong.returncode == 1 and re.match(r'-:\d+:\d+: there is no port "sever"', wrong.stdout), wrong
+    # Zones of two VRFs: nothing goes from one to the other.
+    across = whole.replace('[firewall]', '[[vrf]]\nname = "red"\n[firewall]') + (
+        '[[firewall.zone]]\nname = "tenant"\nvrfs = ["red"]\n'
+        '[[firewall.policy]]\nfrom = ["tenant"]\nto = ["inside"]\naction = "accept"\n'
+    )
+    never = gateway.run("firewall", "check", "-", stdin=across, check=False)
+    assert never.returncode == 1 and "policy 3 never matches a packet: no zone of `from` (tenant)" in never.stdout, never
     for wrong in [file, gateway.config_path.with_name("none.toml")]:
         refused = gateway.run("firewall", "replace", wrong, check=False)
         assert refused.returncode == 1, refused

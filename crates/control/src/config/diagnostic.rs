@@ -105,6 +105,13 @@ impl<'t> Errors<'t> {
         1 + self.text[..floor_boundary(self.text, at)].matches('\n').count()
     }
 
+    /// Its line and column.
+    pub(super) fn place(&self, at: usize) -> (usize, usize) {
+        let before = &self.text[..floor_boundary(self.text, at)];
+        let start = before.rfind('\n').map_or(0, |end| end + 1);
+        (self.line(at), before[start..].chars().count() + 1)
+    }
+
     /// An error at byte `at`: `what` was said already, at byte `first`.
     pub(super) fn add_duplicate(&mut self, at: usize, what: &str, first: usize) {
         // Counting lines is not for free, and more errors are not told.

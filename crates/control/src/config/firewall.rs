@@ -172,7 +172,7 @@ impl SaidFirewall<'_> {
             unchecked += found.unchecked;
             for (at, by) in found.rules {
                 let table = self.places.get(&place(at));
-                notes.extend(table.zip(self.shadowed_text(what, &by, place, errors)));
+                notes.extend(table.zip(self.shadowed_text(what, (at, &by), place, errors)));
             }
         };
         for policy in 0..self.spec.policies.len() {
@@ -201,19 +201,26 @@ impl SaidFirewall<'_> {
     fn shadowed_text(
         &self,
         what: &str,
-        by: &[usize],
+        (own, by): (usize, &[usize]),
         place: &dyn Fn(usize) -> Place,
         errors: &Errors<'_>,
     ) -> Option<String> {
-        let line = |by: &usize| {
-            let table = self.places.get(&place(*by));
-            table.map_or(0, |table| errors.line(table.at)).to_string()
+        let at = |number: &usize| self.places.get(&place(*number)).map_or(0, |table| table.at);
+        let places: Vec<_> = by.iter().map(|by| errors.place(at(by))).collect();
+        let own = errors.place(at(&own));
+        let lines: BTreeSet<_> = places.iter().chain([&own]).map(|(line, _)| *line).collect();
+        // Rules may stand side by side.
+        let has_lines = lines.len() > places.len();
+        let shown = |(line, column): &(usize, usize)| match has_lines {
+            true => line.to_string(),
+            false => format!("{line}:{column}"),
         };
-        let lines: Vec<_> = by.iter().map(line).collect();
-        let earlier = match lines.split_last()? {
-            (last, []) => format!("the one on line {last} comes first and matches"),
+        let places: Vec<_> = places.iter().map(shown).collect();
+        let (one, several) = if has_lines { ("on line", "on lines") } else { ("at", "at") };
+        let earlier = match places.split_last()? {
+            (last, []) => format!("the one {one} {last} comes first and matches"),
             (last, rest) => format!(
-                "those on lines {} and {last} come first and together match",
+                "those {several} {} and {last} come first and together match",
                 rest.join(", ")
             ),
         };

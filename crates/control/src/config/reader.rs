@@ -111,7 +111,7 @@ impl<'t> Table<'t> {
         errors.add(
             self.at,
             format!("{} without {key}", self.name),
-            value.map(|known| format!("{key} = {}", known.value)),
+            value.map(|known| example(key, known.value)),
         );
     }
 
@@ -226,15 +226,12 @@ impl<'t> Table<'t> {
         words: &[(&str, T)],
         errors: &mut Errors<'_>,
     ) -> Option<Found<T>> {
-        let text = self.text(key, errors)?;
+        let right = one_of(words.iter().map(|(word, _)| *word));
+        let text = self.text_of(key, &right, errors)?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text.value) {
             return Some(Found { value: *value, at: text.at });
         }
-        errors.add(
-            text.at,
-            format!("{key} = {}", self.quoted(text.value)),
-            Some(one_of(words.iter().map(|(word, _)| *word))),
-        );
+        errors.add(text.at, format!("{key} = {}", self.quoted(text.value)), Some(right));
         None
     }
 
@@ -455,6 +452,19 @@ pub(super) fn number_element(
         errors.add(element.span().start, "not such a number", Some(hint));
     }
     usize::try_from(number?).ok()
+}
+
+/// What a key that is missing looks like: its values, or what they are if that is said in words.
+fn example(key: &str, value: &str) -> String {
+    let is_said = value.starts_with(|c: char| c == '"' || c == '[' || c.is_ascii_digit());
+    match value.strip_prefix("list of ") {
+        _ if is_said => format!("{key} = {value}"),
+        Some(_) => format!("{key} = [...], a {value}"),
+        None => {
+            let article = if value.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+            format!("{key} = \"...\", {article} {value}")
+        }
+    }
 }
 
 /// `"a", "b" or "c"`.

@@ -592,6 +592,18 @@ fn a_wrong_firewall_is_refused_with_its_place() {
             "14:1: zone x has no member (ports, vrfs or networks)",
         ),
         (
+            "[[firewall.zone]]\nports = [\"lam\"]\n",
+            "14:1: zone without name (name = \"...\", a name)",
+        ),
+        (
+            "[[firewall.policy]]\nto = [\"in\"]\n",
+            "14:1: policy without from (from = [...], a list of zones)",
+        ),
+        (
+            "[[firewall.zone]]\nname = \"x\"\nports = [\"lam\"]\nmasquerade = true\n",
+            "17:14: masquerade is true or false (\"ipv4\", \"ipv6\" or \"both\")",
+        ),
+        (
             "[[firewall.zone]]\nname = \"x\"\nports = [\"lan\"]\n",
             "16:9: port lan is in zone in already (one zone for each member)",
         ),
@@ -675,7 +687,7 @@ fn vlans_are_checked_against_their_parents() {
         (vlan("wan", ""), "gw.toml:4:1: port without id (id = 1 to 4094)"),
         (
             "kind = \"vlan\"\nid = 1".to_owned(),
-            "gw.toml:4:1: port without parent (parent = port name)",
+            "gw.toml:4:1: port without parent (parent = \"...\", a port name)",
         ),
         (vlan("wan", "id = 0"), "gw.toml:8:6: id = 0 (1 to 4094)"),
         (vlan("wan", "id = 4095"), "gw.toml:8:6: id = 4095 (1 to 4094)"),

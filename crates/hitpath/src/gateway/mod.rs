@@ -69,6 +69,14 @@ pub(crate) fn load(file: &Path) -> Result<Config, ConfigError> {
 /// # Errors
 /// As [`load`].
 pub(crate) fn check(file: &Path) -> Result<Config, ConfigError> {
+    check_bytes(file, &read(file)?)
+}
+
+/// The same of what was read of a file.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn check_bytes(file: &Path, bytes: &[u8]) -> Result<Config, ConfigError> {
     let check_token = |token: &Path, section: &str| {
         let token = beside(file, token);
         let text = read_secret(&token).map_err(|error| error.to_string())?;
@@ -78,7 +86,7 @@ pub(crate) fn check(file: &Path) -> Result<Config, ConfigError> {
     let check = |name: &str, text: &str, read_keys: ReadKeys<'_>| {
         control::config::check(name, text, read_keys, &check_token)
     };
-    let (mut config, _) = load_by(check, file)?;
+    let (mut config, _) = load_by(check, file, bytes)?;
     config.notes.extend(readable_keys(file, &config));
     Ok(config)
 }
@@ -88,20 +96,20 @@ pub(crate) fn check(file: &Path) -> Result<Config, ConfigError> {
 /// # Errors
 /// As [`load`].
 pub(crate) fn load_with_digest(file: &Path) -> Result<(Config, String), ConfigError> {
-    load_by(control::load_with_keys, file)
+    load_by(control::load_with_keys, file, &read(file)?)
 }
 
 fn load_by(
     load: impl FnOnce(&str, &str, ReadKeys<'_>) -> Result<Config, Diagnostics>,
     file: &Path,
+    bytes: &[u8],
 ) -> Result<(Config, String), ConfigError> {
-    let bytes = read(file)?;
     let name = file.display().to_string();
-    let Ok(text) = str::from_utf8(&bytes) else {
-        let good = str::from_utf8(&bytes).map_or_else(|error| error.valid_up_to(), str::len);
+    let Ok(text) = str::from_utf8(bytes) else {
+        let good = str::from_utf8(bytes).map_or_else(|error| error.valid_up_to(), str::len);
         return Err(ConfigError::Wrong(Diagnostics(vec![no_text(name, &bytes[..good])])));
     };
-    let digest = RefCell::new(Sha256::new_with_prefix(&bytes));
+    let digest = RefCell::new(Sha256::new_with_prefix(bytes));
     let read_keys = |path: &Path, id: Option<&str>| {
         let path = beside(file, path);
         let keys = read(&path).map_err(|error| error.to_string())?;

@@ -46,7 +46,7 @@ enum Command {
     /// Of a file that has nothing but `[firewall]`, names of ports are not looked at. Exits with 1 if
     /// a file is wrong or a rule never matches.
     Check {
-        /// The files
+        /// The files, or - for standard input
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
@@ -106,7 +106,8 @@ fn ask(global: &Global, request: &Request, sync: bool) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn read(name: &str) -> anyhow::Result<FirewallSpec> {
+/// The text of a file, or of standard input.
+fn text_of(name: &str) -> anyhow::Result<String> {
     let mut text = String::new();
     let read = match name {
         "-" => std::io::stdin().lock().take(MAX_FILE + 1).read_to_string(&mut text),
@@ -122,6 +123,11 @@ fn read(name: &str) -> anyhow::Result<FirewallSpec> {
             notes.iter().for_each(|note| output::say(&note.to_string()));
             Ok(spec)
         }
+    Ok(text)
+}
+
+fn read(name: &str) -> anyhow::Result<FirewallSpec> {
+    let text = text_of(name)?;
         Ok((None, _)) => {
             bail!("{name} has no [firewall]; `firewall delete` removes it")
         }
@@ -134,11 +140,11 @@ fn check(files: &[PathBuf], as_json: bool) -> anyhow::Result<Exit> {
     let (mut wrong, mut errors, mut notes) = (0, Vec::new(), Vec::new());
     for file in files {
         let name = file.display().to_string();
-        let text = std::fs::read_to_string(file).with_context(|| format!("reading {name}"))?;
+        let text = text_of(&name)?;
         // One with ports is a configuration, whose names are known.
         let is_whole = text.lines().any(|line| line.trim_start().starts_with("[[port]]"));
         let found = match is_whole {
-            true => match gateway::check(file) {
+            true => match gateway::check_bytes(file, text.as_bytes()) {
                 Ok(config) => Ok((config.firewall, config.notes)),
                 Err(gateway::ConfigError::Wrong(wrong)) => Err(wrong),
                 Err(other) => return Err(other.into()),

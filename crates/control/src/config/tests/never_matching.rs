@@ -165,3 +165,42 @@ to = "10.1.0.4"
         ]
     );
 }
+
+#[test]
+fn rules_on_one_line_are_told_by_their_columns() {
+    let text = |rules: &str| {
+        let zone = |name| format!("[[firewall.zone]]\nname = \"{name}\"\nports = [\"{name}\"]\n");
+        format!(
+            "[firewall]\n{}{}[[firewall.policy]]\nfrom = [\"lan\"]\nto = [\"wan\"]\n{rules}\n",
+            zone("lan"),
+            zone("wan")
+        )
+    };
+    let noted = |rules: &str| {
+        let (_, notes) = load_firewall("fw.toml", &text(rules)).unwrap();
+        notes.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let [low, high, all] = ["tcp/1-100", "tcp/101-65535", "tcp/22-443"]
+        .map(|service| format!("{{ services = [\"{service}\"], action = \"drop\" }}"));
+    assert_eq!(
+        noted(&format!("rules = [{low}, {high}, {all}]")),
+        [
+            "fw.toml:11:108: this rule never matches a packet: those at 11:10 and 11:57 come first and \
+          together match all that it does"
+        ]
+    );
+    assert_eq!(
+        noted(&format!("rules = [{all}, {all}]")),
+        [
+            "fw.toml:11:58: this rule never matches a packet: the one at 11:10 comes first and matches \
+          all that it does"
+        ]
+    );
+    assert_eq!(
+        noted(&format!("rules = [\n{low},\n{high},\n{all}\n]")),
+        [
+            "fw.toml:14:1: this rule never matches a packet: those on lines 12 and 13 come first and \
+          together match all that it does"
+        ]
+    );
+}
