@@ -185,10 +185,16 @@ impl Connections {
         ended: &mut dyn FnMut(&[Ended]),
     ) -> Option<u32> {
         let (_, is_wide) = wanted;
+        let counter = match is_wide && self.places.has_free(false) {
+            true => &self.counters.ipv6_full,
+            false => &self.counters.without_place,
+        };
         let take = || self.free_place(wanted, due, now);
         // Two tries: another worker may take the place that was made.
         let made = (0..2).find_map(|_| {
-            self.make_room(is_wide, now, ended);
+            if self.make_room(is_wide, now, ended) {
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
             take()
         });
         if made.is_some() {
@@ -196,7 +202,11 @@ impl Connections {
         }
         // All are assured; some are dead perhaps, and nobody has taken them out yet.
         self.expire(now, AT_ONCE, ended);
-        take()
+        let place = take();
+        if place.is_none() {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        place
     }
 
     /// Whether there is no free place, and nobody who may make room for it or is dead.
@@ -217,7 +227,8 @@ impl Connections {
         }
     }
 
-    fn make_room(&self, is_wide: bool, now: Time, ended: &mut dyn FnMut(&[Ended])) {
+    /// Whether somebody has.
+    fn make_room(&self, is_wide: bool, now: Time, ended: &mut dyn FnMut(&[Ended])) -> bool {
         let limit = self.most(is_wide);
         let mut from = self.hand.load(Ordering::Relaxed);
         let mut best: Option<(u32, Handle)> = None;
@@ -240,9 +251,7 @@ impl Connections {
             }
         }
         self.hand.store(from, Ordering::Relaxed);
-        if let Some((_, handle)) = best {
-            self.end(handle, Reason::EarlyDrop, now, ended);
-        }
+        best.is_some_and(|(_, handle)| self.end(handle, Reason::EarlyDrop, now, ended))
     }
 
     pub(crate) fn end(

@@ -200,6 +200,10 @@ pub struct Counts {
     pub full: u64,
     pub bucket_full: u64,
     pub limit: u64,
+    /// How often one made room in the full table, or none could.
+    pub without_place: u64,
+    /// The same of IPv6 where there were free places, but none that may be of IPv6.
+    pub ipv6_full: u64,
 }
 
 /// Numbers of [`Counts`] that only grow.
@@ -209,6 +213,8 @@ pub(crate) struct Counters {
     pub(crate) invalid: AtomicU64,
     pub(crate) ended: [AtomicU64; 4],
     pub(crate) refused: [AtomicU64; 6],
+    pub(crate) without_place: AtomicU64,
+    pub(crate) ipv6_full: AtomicU64,
 }
 
 /// Places of stamps.
@@ -327,6 +333,8 @@ impl Connections {
             full,
             bucket_full,
             limit,
+            without_place: load(&self.counters.without_place),
+            ipv6_full: load(&self.counters.ipv6_full),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::daemon::alarm::{Alarm, Alarms, News};
 #[derive(Default)]
 pub(crate) struct ConnectionLog {
     room: Alarm,
+    ipv6_room: Alarm,
     limits: Alarms<ReachedLimit>,
     helpers: Alarm,
 }
@@ -25,21 +26,31 @@ impl ConnectionLog {
     ) -> Vec<(String, bool)> {
         let Some(connections) = tables.connections() else { return Vec::new() };
         let (counts, helped) = (connections.counts(), connections.helper_counts());
-        let without_room = counts.early_drop + counts.full + counts.bucket_full;
-        let in_use = format!("{} of {}", counts.connections, connections.settings().connections);
-        let room = self.room.look(without_room, now).map(|news| room(news, &in_use));
+        let (most, most_ipv6) =
+            (connections.settings().connections, connections.settings().ipv6_connections);
+        let in_use = format!("{} of {most}", counts.connections);
+        let in_use_ipv6 = format!("all {most_ipv6} of ipv6-connections; of both families {in_use}");
+        let without_place = counts.without_place + counts.bucket_full;
+        let all = self
+            .room
+            .look(without_place, now)
+            .map(|news| room(news, "connections", [&in_use, &in_use]));
+        let ipv6 = self.ipv6_room.look(counts.ipv6_full, now);
+        let ipv6 = ipv6.map(|news| room(news, "IPv6 connections", [&in_use_ipv6, &in_use]));
         let limits = self.limits.look(connections.take_reached_limits(), now);
         let limits = limits.into_iter().map(|(which, news)| limit(which, zone, news));
         let helpers = self.helpers.look(helped.refused, now).map(helpers);
-        room.into_iter().chain(limits).chain(helpers).collect()
+        all.into_iter().chain(ipv6).chain(limits).chain(helpers).collect()
     }
 }
 
-fn room(news: News, in_use: &str) -> (String, bool) {
+/// `in_use` is how many there are: as it begins, and as it ends.
+fn room(news: News, what: &str, in_use: [&str; 2]) -> (String, bool) {
+    let [begins, ends] = in_use;
     match news {
         News::Begins => {
             let text = format!(
-                "no room for more connections ({in_use} are in use): half-open and closed ones make \
+                "no room for more {what} ({begins} are in use): half-open and closed ones make \
                  room, and where there are none new ones are dropped (connection_full); \
                  established ones go on"
             );
@@ -47,8 +58,7 @@ fn room(news: News, in_use: &str) -> (String, bool) {
         }
         News::Ends(count) => {
             let text = format!(
-                "room for connections again ({in_use} are in use); {count} times one made room, or \
-                 none could"
+                "room for {what} again ({ends} are in use); {count} times one made room, or none could"
             );
             (text, false)
         }
@@ -153,6 +163,37 @@ mod tests {
             panic!("one line")
         };
         assert!(line.ends_with("; 46 times one made room, or none could"), "{line}");
+    }
+
+    /// There are places for IPv4: which setting it is has to be said.
+    #[test]
+    fn the_share_of_ipv6_is_named() {
+        let at = |seconds: u64| Time(seconds * 1_000_000_000);
+        let settings = Settings { connections: 64, ipv6_connections: 8, ..Settings::default() };
+        let connections = Arc::new(Connections::new(&settings, [1, 2], at(1)).unwrap());
+        let mut tables = Tables::new(1, 7);
+        let mut log = ConnectionLog::default();
+        tables.set_connections(connections.clone());
+        let open = |port: u16| {
+            let addresses = Addresses::V6 {
+                source: "fd00::1".parse().unwrap(),
+                destination: "fd00::2".parse().unwrap(),
+            };
+            let new = New::plain(0, Tuple::new(addresses, Protocol::UDP, port, 53));
+            _ = connections.commit(&new, &Packet::Datagram, 60, at(2), &mut |_| ());
+        };
+        (0..8).for_each(open);
+        assert_eq!(log.lines(&tables, &|_| None, at(2)), []);
+        (8..20).for_each(open);
+        let [(line, true)] = &log.lines(&tables, &|_| None, at(3))[..] else { panic!("one line") };
+        let told = "no room for more IPv6 connections (all 8 of ipv6-connections; of both families 8 of \
+                    64 are in use): ";
+        assert!(line.starts_with(told), "{line}");
+        let [(line, false)] = &log.lines(&tables, &|_| None, at(70))[..] else {
+            panic!("one line")
+        };
+        let told = "room for IPv6 connections again (8 of 64 are in use); 12 times ";
+        assert!(line.starts_with(told), "{line}");
     }
 
     /// Who reads the line knows which limit it is and whose connections it refuses.
