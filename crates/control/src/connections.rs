@@ -200,12 +200,15 @@ fn update(
 }
 
 fn get(tables: &Tables, filter: &ConnectionFilter, now: Time) -> Result<Reply, Refusal> {
-    let tuple = tuple(filter)?;
+    let names_end = |of: &TupleFilter| of.source.is_some() || of.destination.is_some();
+    let is_reply = names_end(&filter.reply) && !names_end(&filter.original);
+    let tuple = tuple(filter, is_reply)?;
     let zone = filter.zone.unwrap_or_default();
     let found = tables.connections().and_then(|table| {
         let (handle, _) = table.lookup(zone, &tuple, now)?;
         let found = table.connection(handle.index, now).filter(|found| found.handle == handle)?;
-        Some(view(table, &found, now))
+        let is_meant = is_reply || tuple_is(&filter.reply, &found.reply);
+        is_meant.then(|| view(table, &found, now))
     });
     let Some(found) = found else {
         let message = "there is no such connection";
@@ -214,21 +217,24 @@ fn get(tables: &Tables, filter: &ConnectionFilter, now: Time) -> Result<Reply, R
     Ok(Reply::Connections(ConnectionPage { connections: vec![found], next: None }))
 }
 
-/// The tuple that a filter names, of which it says everything.
-fn tuple(filter: &ConnectionFilter) -> Result<Tuple, Refusal> {
-    let missing = |what: &str| {
-        let message = format!("which connection? {what} is missing");
+/// The tuple that a filter names, of which it says everything: that of the original direction, or of the
+/// reply's.
+fn tuple(filter: &ConnectionFilter, is_reply: bool) -> Result<Tuple, Refusal> {
+    let said = if is_reply { &filter.reply } else { &filter.original };
+    let missing = |what: &str, [option, of_reply]: [&str; 2]| {
+        let option = if is_reply { of_reply } else { option };
+        let message = format!("which connection? {what} is missing, {option}");
         Refusal::new(RefusalCode::Invalid, message)
     };
-    let address = |prefix: Option<types::IpPrefix>, what: &str| {
+    let address = |prefix: Option<types::IpPrefix>, what: &str, options| {
         let prefix = prefix
             .filter(|prefix| prefix.length() == if prefix.address().is_ipv4() { 32 } else { 128 });
-        prefix.map(|prefix| prefix.address()).ok_or_else(|| missing(what))
+        prefix.map(|prefix| prefix.address()).ok_or_else(|| missing(what, options))
     };
-    let TupleFilter { source, destination, source_port, destination_port, .. } = filter.original;
-    let source = address(source, "the source address, -s")?;
-    let destination = address(destination, "the destination address, -d")?;
-    let protocol = filter.protocol.ok_or_else(|| missing("the protocol, -p"))?;
+    let TupleFilter { source, destination, source_port, destination_port, .. } = *said;
+    let source = address(source, "the source address", ["-s", "-r"])?;
+    let destination = address(destination, "the destination address", ["-d", "-q"])?;
+    let protocol = filter.protocol.ok_or_else(|| missing("the protocol", ["-p"; 2]))?;
     let addresses = match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => Addresses::V4 { source, destination },
         (IpAddr::V6(source), IpAddr::V6(destination)) => Addresses::V6 { source, destination },
@@ -238,19 +244,26 @@ fn tuple(filter: &ConnectionFilter) -> Result<Tuple, Refusal> {
         }
     };
     if protocol == Protocol::ICMP || protocol == Protocol::ICMPV6 {
-        let kind = filter.original.icmp_type.ok_or_else(|| missing("the type, --icmp-type"))?;
-        let id = filter.original.icmp_id.ok_or_else(|| missing("the identifier, --icmp-id"))?;
-        let code = filter.original.icmp_code.unwrap_or(0);
-        return Tuple::icmp(addresses, kind, code, id).ok_or_else(|| {
+        // Type and identifier are said once, of the query.
+        let TupleFilter { icmp_type, icmp_code, icmp_id, .. } = filter.original;
+        let kind = icmp_type.ok_or_else(|| missing("the type", ["--icmp-type"; 2]))?;
+        let id = icmp_id.ok_or_else(|| missing("the identifier", ["--icmp-id"; 2]))?;
+        let code = icmp_code.unwrap_or(0);
+        let plain = Tuple::new(addresses, protocol, 0, 0);
+        let addresses = if is_reply { plain.reversed().addresses } else { addresses };
+        let tuple = Tuple::icmp(addresses, kind, code, id).ok_or_else(|| {
             let message = format!("ICMP messages of type {kind} are of no connection");
             Refusal::new(RefusalCode::Invalid, message)
-        });
+        })?;
+        return Ok(if is_reply { tuple.reversed() } else { tuple });
     }
     if !protocol.has_ports() {
         return Ok(Tuple::new(addresses, protocol, 0, 0));
     }
-    let source = source_port.ok_or_else(|| missing("the source port, --sport"))?;
-    let destination = destination_port.ok_or_else(|| missing("the destination port, --dport"))?;
+    let source =
+        source_port.ok_or_else(|| missing("the source port", ["--sport", "--reply-port-src"]))?;
+    let destination = destination_port
+        .ok_or_else(|| missing("the destination port", ["--dport", "--reply-port-dst"]))?;
     Ok(Tuple::new(addresses, protocol, source, destination))
 }
 
