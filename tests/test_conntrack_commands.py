@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import threading
 import time
 
 import pytest
@@ -132,6 +133,60 @@ def test_translated_connections_are_found(wires, words, ports):
     assert set(listed(wires)) == {53, 5000, 80} - ports
 
 
+def test_a_connection_is_found_by_the_tuple_of_its_answers(wires):
+    reply = ["-r", "10.2.0.2", "-q", "10.2.0.100", "--reply-port-src", "5000", "--reply-port-dst", "7000"]
+    found = wires.gateway.run("conntrack", "-G", "-p", "udp", *reply).stdout
+    assert found.count("\n") == 1 and " sport=4000 dport=5000 " in found, found
+    original = ["-s", "10.1.0.2", "-d", "10.2.0.2", "--sport", "4000", "--dport", "5000"]
+    assert wires.gateway.run("conntrack", "-G", "-p", "udp", *original).stdout.count("\n") == 1
+    # Both are said, and do not belong together.
+    other = wires.gateway.run("conntrack", "-G", "-p", "udp", *original, "-r", "10.2.0.3", check=False)
+    assert other.returncode == 1 and "there is no such connection" in other.stderr, other
+    part = wires.gateway.run("conntrack", "-G", "-p", "udp", *reply[:6], check=False)
+    assert "the destination port is missing, --reply-port-dst" in part.stderr, part
+
+
+def test_zones_are_those_of_vrfs_and_protocols_are_in_any_case(wires):
+    assert set(listed(wires, "-w", "main")) == set(listed(wires, "-w", "0", "-p", "UDP")) == {53, 5000, 80}
+    wires.gateway.run("vrf", "add", "green")
+    assert listed(wires, "-w", "green") == {}
+
+
+def test_all_that_end_at_once_are_counted_in_json(wires):
+    assert wires.gateway.json("conntrack", "-F") == {"ended": 3}
+    assert wires.gateway.json("conntrack", "-F", "expect") == {"ended": 0}
+
+
+def test_the_end_of_a_connection_says_how_it_was_then(wires):
+    command = [*wires.gateway.command()[:1], "--socket", wires.gateway.socket, "conntrack", "-E", "-e", "NEW,DESTROY"]
+    follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    alarm = threading.Timer(60, follower.kill)
+    alarm.start()
+
+    def told(kind):
+        """The mark in the next event of a kind about the connection."""
+        for line in follower.stdout:
+            if f"[{kind}]" in line and " dport=53 " in line:
+                return int(re.search(r" mark=(\d+)", line)[1])
+        pytest.fail("the follower has ended")
+
+    try:
+        # What there is when it begins is no event.
+        time.sleep(1)
+        wires.gateway.run("conntrack", "-D", "-p", "udp", "--dport", "53")
+        for mark in range(100, 110):
+            assert wires.passes("left", PLAIN)
+            assert told("NEW") == 7
+            # Of ten, some change and end between two looks of the thread.
+            wires.gateway.run("conntrack", "-U", "-p", "udp", "--dport", "53", "-m", str(mark))
+            wires.gateway.run("conntrack", "-D", "-p", "udp", "--dport", "53")
+            assert told("DESTROY") == mark
+    finally:
+        alarm.cancel()
+        follower.kill()
+        follower.communicate()
+
+
 def timeouts(wires):
     return {c["original"]["destination_port"]: c["timeout"] for c in wires.connections()}
 
@@ -160,7 +215,13 @@ def test_a_timeout_is_set_until_packets_come(wires):
         (["-D", "-t", "5"], "-t SECONDS is for -U"),
         (["-L", "-e", "NEW"], "-e EVENTS is for -E"),
         (["-U", "-s", "10.1.0.2"], "what is to be changed?"),
-        (["-U", "-t", "x"], "invalid value 'x'"),
+        (["-U", "-t", "x"], "expected seconds from now, 0 to 4294967295"),
+        (["-U", "-t", "-5"], "expected seconds from now, 0 to 4294967295"),
+        (["-L", "--sport", "x"], "expected the number of a port, 0 to 65535"),
+        (["-L", "-p", "tcp", "--dport", "https"], "expected the number of a port, 0 to 65535"),
+        (["-L", "-w", "70000"], "expected a zone, 0 to 65535"),
+        (["-L", "-w", "green"], "there is no VRF green; -w takes a zone, 0 to 65535, or a VRF"),
+        (["-L", "-p", "icmp", "--icmp-type", "echo"], "expected the number of a type, as 8 of echo requests, 0 to 255"),
         (["-F", "-s", "10.1.0.2"], "-F ends all connections"),
         (["-L", "-o", "xml"], "-o xml is not supported"),
         (["-I", "-s", "10.1.0.2", "-d", "10.2.0.2", "-p", "tcp"], "-I is not supported: packets make connections"),

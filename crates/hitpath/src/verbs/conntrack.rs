@@ -14,6 +14,7 @@ use api::{
     TupleFilter,
 };
 use clap::{ArgGroup, Args};
+use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wire::{IpPrefix, Protocol};
 
@@ -90,7 +91,7 @@ pub(crate) struct Conntrack {
     #[arg(short, long, value_name = "MARK[/MASK]")]
     mark: Option<MarkBits>,
     /// With -U: seconds until the connection ends, if no packet comes
-    #[arg(short, long, value_name = "SECONDS")]
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     timeout: Option<u32>,
     /// With -E: which events, of NEW, UPDATES, DESTROY
     #[arg(short, long, value_name = "EVENTS", value_delimiter = ',')]
@@ -127,28 +128,34 @@ struct FilterWords {
     #[arg(short = 'q', long, value_name = "ADDRESS")]
     reply_dst: Option<IpPrefix>,
     /// Protocol: its name or number
-    #[arg(short, long = "protonum", visible_alias = "proto", value_name = "PROTOCOL")]
+    #[arg(
+        short,
+        long = "protonum",
+        visible_alias = "proto",
+        value_name = "PROTOCOL",
+        value_parser = protocol
+    )]
     protonum: Option<Protocol>,
     /// Source port of the original direction
-    #[arg(long, visible_alias = "orig-port-src", value_name = "PORT")]
+    #[arg(long, visible_alias = "orig-port-src", value_name = "PORT", value_parser = port)]
     sport: Option<u16>,
     /// Destination port of the original direction
-    #[arg(long, visible_alias = "orig-port-dst", value_name = "PORT")]
+    #[arg(long, visible_alias = "orig-port-dst", value_name = "PORT", value_parser = port)]
     dport: Option<u16>,
     /// Source port of the reply direction
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = port)]
     reply_port_src: Option<u16>,
     /// Destination port of the reply direction
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = port)]
     reply_port_dst: Option<u16>,
     /// Type of the ICMP query
-    #[arg(long, value_name = "TYPE")]
+    #[arg(long, value_name = "TYPE", value_parser = icmp_type)]
     icmp_type: Option<u8>,
     /// Code of the ICMP query
-    #[arg(long, value_name = "CODE")]
+    #[arg(long, value_name = "CODE", value_parser = icmp_code)]
     icmp_code: Option<u8>,
     /// Identifier of the ICMP query
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = icmp_id)]
     icmp_id: Option<u16>,
     /// State, such as ESTABLISHED
     #[arg(long)]
@@ -159,9 +166,9 @@ struct FilterWords {
     /// Family: ipv4 or ipv6
     #[arg(short, long)]
     family: Option<String>,
-    /// Conntrack zone
-    #[arg(short = 'w', long)]
-    zone: Option<u16>,
+    /// Conntrack zone: its number, or the VRF whose it is
+    #[arg(short = 'w', long, value_name = "ZONE")]
+    zone: Option<Zone>,
     /// Source is translated, to this if it is said
     #[arg(short = 'n', long, value_name = "ADDRESS[:PORT]", num_args = 0..=1)]
     src_nat: Option<Option<Nat>>,
@@ -189,6 +196,79 @@ impl core::str::FromStr for Nat {
             .map_err(|_| "expected ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT".to_owned())?;
         Ok(Self(NatFilter { address: Some(end.ip()), port: Some(end.port()) }))
     }
+}
+
+/// A conntrack zone, as it is said.
+#[derive(Clone, Debug)]
+enum Zone {
+    Number(u16),
+    OfVrf(String),
+}
+
+impl core::str::FromStr for Zone {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.bytes().all(|c| c.is_ascii_digit()) {
+            true => number("a zone", u16::MAX.into(), text).map(|zone| Self::Number(zone as u16)),
+            false => Ok(Self::OfVrf(text.to_owned())),
+        }
+    }
+}
+
+impl Zone {
+    /// Its number. The daemon knows those of VRFs.
+    fn number(&self, socket: &Path) -> anyhow::Result<u16> {
+        let name = match self {
+            Self::Number(number) => return Ok(*number),
+            Self::OfVrf(name) => name,
+        };
+        let Reply::Vrfs(vrfs) = client::ask(socket, &Request::VrfList)? else {
+            bail!("the daemon's answer does not fit the question");
+        };
+        match vrfs.iter().find(|vrf| vrf.name == *name) {
+            Some(vrf) => Ok(vrf.id),
+            None => {
+                let name = api::shown(name);
+                bail!(Usage(format!(
+                    "there is no VRF {name}; -w takes a zone, 0 to 65535, or a VRF"
+                )))
+            }
+        }
+    }
+}
+
+/// Numbers, in whose place clap would say of words that a digit is invalid.
+fn number(what: &str, most: u32, text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| *number <= most);
+    number.ok_or_else(|| format!("expected {what}, 0 to {most}"))
+}
+
+/// A number, as with conntrack, which reads the name of a service as port 0.
+fn port(text: &str) -> Result<u16, String> {
+    number("the number of a port", u16::MAX.into(), text).map(|port| port as u16)
+}
+
+fn icmp_type(text: &str) -> Result<u8, String> {
+    let what = "the number of a type, as 8 of echo requests";
+    number(what, u8::MAX.into(), text).map(|kind| kind as u8)
+}
+
+fn icmp_code(text: &str) -> Result<u8, String> {
+    number("the number of a code", u8::MAX.into(), text).map(|code| code as u8)
+}
+
+fn icmp_id(text: &str) -> Result<u16, String> {
+    number("an identifier", u16::MAX.into(), text).map(|id| id as u16)
+}
+
+fn seconds(text: &str) -> Result<u32, String> {
+    number("seconds from now", u32::MAX, text)
+}
+
+/// In any case, as with conntrack.
+fn protocol(text: &str) -> Result<Protocol, String> {
+    text.to_ascii_lowercase().parse::<Protocol>().map_err(|why| why.to_string())
 }
 
 /// The tables that there are.
@@ -247,7 +327,7 @@ impl Conntrack {
         }
         let (shown, as_json) = self.shown()?;
         let printer = Printer { output: shown, as_json: as_json || global.json };
-        let mut filter = self.words.filter()?;
+        let mut filter = self.words.filter(global.socket())?;
         if self.table.as_deref() == Some("expect") {
             return self.expectations(global.socket(), filter, &printer);
         }
@@ -270,7 +350,10 @@ impl Conntrack {
                 bail!(Usage("-F ends all connections; -D takes conditions".to_owned()));
             }
             let delete = |from| query(&filter, from, Request::ConnectionDelete);
-            each_page(socket, delete, |_| Ok(()))?;
+            let count = each_page(socket, delete, |_| Ok(()))?;
+            if printer.as_json {
+                output::json(&json!({ "ended": count }))?;
+            }
             output::say("connection tracking table has been emptied.");
             return Ok(Exit::Done);
         }
@@ -445,7 +528,10 @@ impl Conntrack {
         }
         if self.flush {
             return match client::ask(socket, &Request::ExpectationFlush)? {
-                Reply::Count(_) => {
+                Reply::Count(count) => {
+                    if printer.as_json {
+                        output::json(&json!({ "ended": count }))?;
+                    }
                     output::say("expectation table has been emptied.");
                     Ok(Exit::Done)
                 }
@@ -596,7 +682,7 @@ impl Printer {
 }
 
 impl FilterWords {
-    fn filter(&self) -> Result<ConnectionFilter, Usage> {
+    fn filter(&self, socket: &Path) -> anyhow::Result<ConnectionFilter> {
         let mut status = Vec::new();
         let mut unreplied = false;
         for word in &self.status {
@@ -608,7 +694,7 @@ impl FilterWords {
                 "SRC_NAT" => status.push(ConnectionStatus::SrcNat),
                 "DST_NAT" => status.push(ConnectionStatus::DstNat),
                 _ => {
-                    return Err(Usage(format!(
+                    bail!(Usage(format!(
                         "there is no status {}; EXPECTED, SEEN_REPLY, ASSURED, SRC_NAT, DST_NAT, \
                         UNREPLIED",
                         api::shown(word)
@@ -622,7 +708,7 @@ impl FilterWords {
             Some("ipv6" | "inet6") => Some(api::Family::V6),
             Some(other) => {
                 let other = api::shown(other);
-                return Err(Usage(format!("there is no family {other}; ipv4 or ipv6")));
+                bail!(Usage(format!("there is no family {other}; ipv4 or ipv6")));
             }
         };
         let states = control::connections::STATE_NAMES;
@@ -630,14 +716,14 @@ impl FilterWords {
             && !states.iter().any(|state| state.eq_ignore_ascii_case(word))
         {
             let (word, states) = (api::shown(word), states.join(", "));
-            return Err(Usage(format!("there is no state {word}; {states}")));
+            bail!(Usage(format!("there is no state {word}; {states}")));
         }
         let nat = |said: &Option<Option<Nat>>| {
             said.map(|nat| nat.map_or_else(NatFilter::default, |Nat(nat)| nat))
         };
         Ok(ConnectionFilter {
             family,
-            zone: self.zone,
+            zone: self.zone.as_ref().map(|zone| zone.number(socket)).transpose()?,
             protocol: self.protonum,
             original: TupleFilter {
                 source: self.src,
