@@ -320,6 +320,7 @@ def test_commands_replace_it_and_it_survives_a_crash(hosts, tmp_path):
     fails(left, RIGHT[4][1])
     right.ping(RIGHT[4][0])
     saved = gateway.run("firewall", "save").stdout
+    assert [zone["name"] for zone in gateway.json("firewall", "save")["zones"]] == ["inside", "outside"]
     file.write_text(saved)
     assert gateway.run("firewall", "replace", file).stdout.startswith("0 flows added, 0 removed")
     # By hand they are not changed.

@@ -82,6 +82,11 @@ impl Firewall {
                 ask(global, &Request::FirewallReplace(Box::new(spec)), !no_sync)
             }
             Command::Save => match client::ask(global.socket(), &Request::FirewallGet)? {
+                api::Reply::Firewall(view) if global.json => {
+                    let spec = view.map(|view| view.spec);
+                    output::json(&json!(spec))?;
+                    Ok(if spec.is_some() { Exit::Done } else { Exit::Refused })
+                }
                 api::Reply::Firewall(Some(view)) => {
                     output::text(&config::firewall_text(&view.spec))?;
                     Ok(Exit::Done)
@@ -118,16 +123,16 @@ fn text_of(name: &str) -> anyhow::Result<String> {
     if text.len() as u64 > MAX_FILE {
         bail!("{name} has more than {MAX_FILE} bytes");
     }
-    match config::load_firewall(name, &text) {
-        Ok((Some(spec), notes)) => {
-            notes.iter().for_each(|note| output::say(&note.to_string()));
-            Ok(spec)
-        }
     Ok(text)
 }
 
 fn read(name: &str) -> anyhow::Result<FirewallSpec> {
     let text = text_of(name)?;
+    match config::load_firewall(name, &text) {
+        Ok((Some(spec), notes)) => {
+            notes.iter().for_each(|note| output::say(&note.to_string()));
+            Ok(spec)
+        }
         Ok((None, _)) => {
             bail!("{name} has no [firewall]; `firewall delete` removes it")
         }
