@@ -94,7 +94,7 @@ def expected(gateway):
             is_(f"hitpath_filter_{name}packets_total", value, protocol=rule["protocol"], pref=rule["pref"], **place)
     for flow in gateway.json("flow", "show"):
         of = {"vrf": flow["vrf"], "table": flow["table"], "priority": flow["priority"], "match": flow["matches"]}
-        is_("hitpath_flow_packets_total", flow["n_packets"], cookie=f"{flow['cookie']:#x}", **of)
+        is_("hitpath_flow_packets_total", flow["n_packets"], cookie=flow["cookie"], **of)
     for vrf in gateway.json("show", "vrfs"):
         is_("hitpath_vrf_routes", vrf["routes"], vrf=vrf["name"])
         is_("hitpath_vrf_policies", vrf["policies"], vrf=vrf["name"])

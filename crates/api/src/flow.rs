@@ -75,7 +75,8 @@ pub struct FlowView {
     pub table: u8,
     /// Its priority.
     pub priority: u16,
-    /// Its cookie.
+    /// Its cookie: a text as in `0x1f`, since many programs read numbers exactly up to 2^53 only.
+    #[serde(with = "as_hexadecimal")]
     pub cookie: u64,
     /// What it matches; empty if everything.
     pub matches: String,
@@ -98,4 +99,20 @@ pub struct FlowView {
     /// Whether the firewall has made it, where alone it is changed.
     #[serde(default)]
     pub by_firewall: bool,
+}
+
+mod as_hexadecimal {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(number: &u64, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{number:#x}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        let text = String::deserialize(from)?;
+        let number =
+            text.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        number.ok_or_else(|| D::Error::custom("a cookie is a number as in 0x1f"))
+    }
 }
