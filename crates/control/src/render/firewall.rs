@@ -66,6 +66,9 @@ pub(super) fn firewall(text: &mut String, view: &FirewallView) {
         if !forward.hairpin.is_empty() {
             let _ = write!(words, " hairpin {}", forward.hairpin.join(" "));
         }
+        if !forward.addresses.is_empty() {
+            let _ = write!(words, " addresses {}", joined(&forward.addresses));
+        }
         if !forward.sources.is_empty() {
             let _ = write!(words, " sources {}", joined(&forward.sources));
         }
