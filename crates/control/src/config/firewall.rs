@@ -15,7 +15,7 @@ use super::cross::Read;
 use super::diagnostic::Errors;
 use super::reader::{Table, parsed_element};
 use crate::firewall::shadow::{Shadowed, shadowed};
-use crate::firewall::{Firewall, Place, SitePort, Wrong};
+use crate::firewall::{Firewall, Place, SitePort, Wrong, doubt_flows};
 
 /// How many pieces of rules may be compared to find those that never match: about a second.
 const WORK: usize = 1 << 26;
@@ -152,9 +152,14 @@ impl SaidFirewall<'_> {
             return;
         }
         match firewall.compile(&ports, &vrfs) {
-            Ok(compiled) => compiled.doubts.iter().for_each(|doubt| {
-                errors.note(self.whole.at, doubt);
-            }),
+            Ok(compiled) => {
+                compiled.doubts.iter().for_each(|doubt| errors.note(self.whole.at, doubt));
+                for (vrf, (count, at)) in super::flows::in_tables_of_firewall(read) {
+                    if compiled.vrf(&vrf).is_some() {
+                        errors.note(at, doubt_flows(&vrf, count));
+                    }
+                }
+            }
             Err(wrong) => self.add(wrong, errors),
         }
     }

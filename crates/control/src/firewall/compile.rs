@@ -35,6 +35,20 @@ const POLICY: u8 = 243;
 const NAT: u8 = 244;
 const REJECT: u8 = 245;
 
+/// The tables of the firewall beside table 0, where flows by hand are before it.
+pub(crate) const TABLES: core::ops::RangeInclusive<u8> = UNTRACKED..=REJECT;
+
+/// What is said of flows by hand in these.
+pub(crate) fn doubt_flows(vrf: &str, count: usize) -> String {
+    let (first, last) = (TABLES.start(), TABLES.end());
+    let flows =
+        if count == 1 { "1 flow by hand is" } else { &format!("{count} flows by hand are") };
+    format!(
+        "{flows} in tables {first} to {last} of VRF {vrf}, which are those of the firewall: its packets \
+         meet what is there, too"
+    )
+}
+
 /// The bit of a connection's label that says that the firewall made it.
 pub(super) const LABEL: u128 = 1 << 32;
 /// In place of a port's number in a label: the gateway, and a network behind a tunnel.

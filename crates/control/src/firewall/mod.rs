@@ -17,7 +17,7 @@ use api::{
 };
 use types::IpRange;
 
-pub(crate) use compile::{Compiled, Cookie, SitePort};
+pub(crate) use compile::{Compiled, Cookie, SitePort, TABLES, doubt_flows};
 pub(crate) use judge::Seen;
 use services::{Service, Services};
 

@@ -19,7 +19,7 @@ use super::desired::Desired;
 use super::flows::{KnownNames, shown_strictly};
 use super::reload::Notes;
 use super::{Control, Draft};
-use crate::firewall::{Compiled, Cookie, Firewall, Seen, SitePort, Wrong};
+use crate::firewall::{Compiled, Cookie, Firewall, Seen, SitePort, TABLES, Wrong, doubt_flows};
 
 /// Places of the connection table that are judged at once after a change.
 const PLACES_AT_ONCE: u32 = 262_144;
@@ -479,6 +479,7 @@ pub(super) fn view(
         is_judging: judging.is_going_on(),
         doubts: is.compiled.doubts.clone(),
     };
+    view.doubts.extend(flows_by_hand(tables, &view.vrfs));
     for entry in tables.pipeline().entries().filter(|entry| entry.owner == Owner::Firewall) {
         view.flows += 1;
         let (packets, bytes) = read(tables, entry.id);
@@ -499,6 +500,20 @@ pub(super) fn view(
         }
     }
     Some(Box::new(view))
+}
+
+/// Flows by hand in the tables of the firewall.
+fn flows_by_hand<'v>(tables: &Tables, vrfs: &'v [String]) -> impl Iterator<Item = String> + 'v {
+    let mut counts: BTreeMap<VrfId, usize> = BTreeMap::new();
+    for entry in tables.pipeline().entries() {
+        if entry.owner == Owner::User && TABLES.contains(&entry.flow.table) {
+            *counts.entry(entry.flow.vrf).or_default() += 1;
+        }
+    }
+    let counts = counts.into_iter().filter_map(|(vrf, count)| Some((tables.vrf_name(vrf)?, count)));
+    let counts: Vec<_> = counts.map(|(vrf, count)| (vrf.to_owned(), count)).collect();
+    let of_firewall = move |(vrf, _): &(String, usize)| vrfs.contains(vrf);
+    counts.into_iter().filter(of_firewall).map(|(vrf, count)| doubt_flows(&vrf, count))
 }
 
 /// By zone, if they are counted.

@@ -684,6 +684,42 @@ fn a_port_that_is_in_no_zone_is_told() {
     assert!(!show(&mut control, "firewall show").contains("is in no zone"));
 }
 
+/// They may be meant, or be a mistake that opens what the firewall closes.
+#[test]
+fn flows_by_hand_in_its_tables_are_doubted() {
+    let flow = |text: &str| format!("[[flow]]\nflow = \"{text}\"\n");
+    let text = with_firewall()
+        + &flow("table=243,priority=9,tcp actions=NORMAL")
+        + &flow("table=244,priority=9,udp actions=NORMAL")
+        + &flow("table=238 actions=NORMAL")
+        + &flow("vrf=blue,table=243 actions=NORMAL");
+    let notes = |text: &str| -> Vec<String> {
+        load("gw.toml", text).unwrap().notes.iter().map(|it| it.message.clone()).collect()
+    };
+    let told = "2 flows by hand are in tables 239 to 245 of VRF main, which are those of the firewall: its \
+                packets meet what is there, too";
+    assert_eq!(notes(&text), [told]);
+    assert_eq!(notes(&with_firewall()), [""; 0]);
+    let mut control = running(&text);
+    assert!(show(&mut control, "firewall").contains(&format!("warning: {told}\n")));
+    run(&mut control, "flow del table=243,tcp").unwrap_err();
+    run(&mut control, "flow del --strict table=243,priority=9,tcp").unwrap();
+    assert!(show(&mut control, "firewall").contains("warning: 1 flow by hand is in tables 239"));
+    run(&mut control, "flow del-all").unwrap();
+    assert!(!show(&mut control, "firewall").contains("by hand"));
+}
+
+#[test]
+fn a_forward_is_shown_with_its_addresses() {
+    let text = with_firewall().replace(
+        "service = \"udp/5000-5001\"",
+        "service = \"udp/5000-5001\"\naddresses = [\"192.0.2.7\"]",
+    );
+    let shown = show(&mut running(&text), "firewall");
+    let line = "forward udp/5000-5001 from outside addresses 192.0.2.7 sources 198.51.100.0/24 to 10.1.0.2 (";
+    assert!(shown.contains(line), "{shown}");
+}
+
 #[test]
 fn policies_between_vrfs_are_doubted() {
     let across = "[[firewall.policy]]\nfrom = [\"inside\", \"servers\"]\nto = [\"tenant\"]\n\
