@@ -395,7 +395,6 @@ def test_what_is_wrong_is_said_with_its_line(hosts, tmp_path):
     file = tmp_path / "fw.toml"
     file.write_text(FIREWALL)
     assert gateway.run("firewall", "check", file).stdout.endswith("right, every rule can match\n")
-    file.write_text(FIREWALL.replace("to-port = 80", "to-port = 0", 1))
     assert gateway.run("firewall", "check", "-", stdin=FIREWALL).stdout == "-: right, every rule can match\n"
     # Of a whole configuration, the names of ports as well.
     whole = config.render(gateway.socket)
@@ -409,6 +408,7 @@ def test_what_is_wrong_is_said_with_its_line(hosts, tmp_path):
     )
     never = gateway.run("firewall", "check", "-", stdin=across, check=False)
     assert never.returncode == 1 and "policy 3 never matches a packet: no zone of `from` (tenant)" in never.stdout, never
+    file.write_text(FIREWALL.replace("to-port = 80", "to-port = 0", 1))
     for wrong in [file, gateway.config_path.with_name("none.toml")]:
         refused = gateway.run("firewall", "replace", wrong, check=False)
         assert refused.returncode == 1, refused

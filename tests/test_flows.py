@@ -225,6 +225,32 @@ def test_events_are_followed(hosts):
     assert f"{len(kinds)} flow events have been shown." in said
 
 
+def test_explain_says_what_flows_are_and_do(hosts):
+    left, _, gateway, _ = hosts
+
+    def steps(packet):
+        shown = gateway.run("explain", packet, check=False).stdout
+        stages = json.loads(gateway.run("-j", "explain", packet, check=False).stdout)
+        return shown, [stage for stage in stages if stage["stage"] == "flow"]
+
+    replace(gateway, "cookie=0xf123456789abcdef,priority=9,ipv6 actions=nptv6(src=fd01::/48->2001:db8:1::/48),NORMAL\narp actions=NORMAL")
+    shown, (found, nptv6, normal) = steps(f"udp [{LEFT[6][1]}]:5000 > [{RIGHT[6][1]}]:53 in left")
+    assert found["match"] == "ipv6" and found["priority"] == 9 and found["cookie"] == "0xf123456789abcdef"
+    assert found["actions"] == ["nptv6(src=fd01::/48->2001:db8:1::/48)", "NORMAL"] and normal["action"] == "NORMAL"
+    assert nptv6["action"] == found["actions"][0] and nptv6["becomes"].startswith("2001:db8:1:")
+    assert f"which becomes {nptv6['becomes']}" in shown
+    assert "0xf123456789abcdef" in [flow["cookie"] for flow in gateway.json("flow", "show")]
+    marked = OUT.replace("ct(commit)", "ct(commit,exec(set_field:0x7->ct_mark,set_field:0x5->ct_label))")
+    assert marked != OUT
+    replace(gateway, ROUTED + marked)
+    left.ping(RIGHT[4][1])
+    (ping,) = connections(gateway, "-p", "icmp")
+    packet = f"icmp {LEFT[4][1]} > {RIGHT[4][1]} type 8 code 0 id {ping['original']['icmp_id']} in left"
+    shown, of_flows = steps(packet)
+    (tracked,) = [step for step in of_flows if "ct_mark" in step]
+    assert (tracked["ct_mark"], tracked["ct_label"]) == (7, "0x5") and ", ct_mark 0x7, ct_label 0x5" in shown
+
+
 def test_sources_are_translated_and_ports_forwarded(hosts):
     left, right, gateway, _ = hosts
     replace(gateway, ROUTED + MASQUERADE + FORWARD)

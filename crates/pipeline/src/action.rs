@@ -9,6 +9,7 @@ use types::{IpPrefix, PacketFields, PortId, RejectWith};
 
 use crate::ct::{Ct, NatEnd, Number, Zone};
 use crate::field::{Field, Subfield};
+use crate::fields::Fields;
 use crate::matches::{EndReads, reads_of_field};
 
 /// An action.
@@ -191,6 +192,16 @@ impl Prefixes {
         let address = Ipv6Addr::from_bits(address);
         let is_of = self.from.contains(address.into());
         is_of.then(|| self.map.outward(address).map(Ipv6Addr::to_bits))
+    }
+}
+
+impl Prefixes {
+    /// What the address of a packet with these fields becomes, as [`Prefixes::of`] says; `None` if the
+    /// packet has none.
+    pub fn of_packet(&self, fields: &Fields) -> Option<Option<Ipv6Addr>> {
+        let field = self.field();
+        let address = field.is_in(fields).then(|| field.get(&fields.words))?;
+        Some(self.of(address)?.map(Ipv6Addr::from_bits))
     }
 }
 

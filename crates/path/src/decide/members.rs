@@ -1,13 +1,14 @@
 //! What a step says, for programs: each thing by its name.
 
 use packet::DropReason;
+use pipeline::text::{ShownAction, ShownMatch};
 use tables::{
     Action, FilterTarget, Group, NextHopState, Route, RouteKind, Rule, RuleAction, Tables,
     own_priority,
 };
 use wire::{FlowKey, FragmentClass, PacketFields, Upper};
 
-use super::trace::{FoundPolicy, Step, WithoutPolicies};
+use super::trace::{FlowNames, FoundPolicy, Step, WithoutPolicies, becomes};
 use crate::decision::Verdict;
 use crate::foretell::{Parsed, Size, Told, Unheard, Untold, Wait};
 use crate::host::Delivery;
@@ -93,13 +94,29 @@ fn members(step: &Step<'_>) -> Members {
                 .with("log", action.log)
         }
         // In ovs-ofctl's words, which name each thing.
-        Step::Flow(ref flow, _) => match flow {
+        Step::Flow(ref flow, tables) => match flow {
             pipeline::Step::Lookup { table, found, .. } => {
-                all.with("table", *table).with("matched", found.is_some()).shown("flow", step)
+                let all = all.with("table", *table).with("matched", found.is_some());
+                let all = all.shown("flow", step);
+                let Some(entry) = found else { return all };
+                let (flow, names) = (&entry.flow, FlowNames(tables));
+                let actions = flow.actions.iter();
+                let actions = actions.map(|action| ShownAction(action, &names).to_string());
+                let drop = flow.actions.is_empty().then(|| "drop".to_owned());
+                all.with("priority", flow.priority)
+                    .shown("cookie", format_args!("{:#x}", flow.cookie))
+                    .shown("match", ShownMatch(&flow.matches, &names))
+                    .with("actions", actions.chain(drop).collect::<Vec<_>>())
             }
-            pipeline::Step::Action { table, .. } => all.with("table", *table).shown("action", step),
+            pipeline::Step::Action { table, action, fields } => all
+                .with("table", *table)
+                .shown("action", ShownAction(action, &FlowNames(tables)))
+                .some("becomes", becomes(action, fields)),
             pipeline::Step::Tracked { zone, ct, .. } => {
-                all.with("zone", *zone).shown("ct_state", ct.state).with("ct_mark", ct.mark)
+                let all =
+                    all.with("zone", *zone).shown("ct_state", ct.state).with("ct_mark", ct.mark);
+                let label = (ct.label != 0).then(|| format!("{:#x}", ct.label));
+                all.some("ct_label", label)
             }
             pipeline::Step::SameAsInPort(_) => all.with("same_as_in_port", true),
         },

@@ -1,7 +1,7 @@
 //! What decide did, step by step, for whoever asks why.
 
 use core::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use packet::DropReason;
 use pipeline::text::{Names, ShownAction, ShownFlow};
@@ -551,7 +551,7 @@ fn host(f: &mut fmt::Formatter<'_>, address: IpAddr, delivery: Delivery) -> fmt:
 }
 
 /// The names of ports and VRFs in a snapshot.
-struct FlowNames<'t>(&'t Tables);
+pub(super) struct FlowNames<'t>(pub(super) &'t Tables);
 
 impl Names for FlowNames<'_> {
     fn port_name(&self, port: PortId) -> Option<String> {
@@ -575,11 +575,18 @@ fn flow(
         pipeline::Step::Lookup { found: Some(entry), .. } => {
             write!(f, "{}", ShownFlow(&entry.flow, names))
         }
-        pipeline::Step::Action { table, action, .. } => {
-            write!(f, "table {table}: {}", ShownAction(action, names))
+        pipeline::Step::Action { table, action, fields } => {
+            write!(f, "table {table}: {}", ShownAction(action, names))?;
+            match becomes(action, fields) {
+                Some(address) => write!(f, ", which becomes {address}"),
+                None => Ok(()),
+            }
         }
         pipeline::Step::Tracked { zone, ct, .. } => {
             write!(f, "zone {zone}: ct_state {}, ct_mark {:#x}", ct.state, ct.mark)?;
+            if ct.label != 0 {
+                write!(f, ", ct_label {:#x}", ct.label)?;
+            }
             if let Some(original) = &ct.original {
                 write!(f, ", connection {}", Ends(original))?;
             }
@@ -589,6 +596,14 @@ fn flow(
             }
         }
         pipeline::Step::SameAsInPort(_) => f.write_str("not sent where it came from"),
+    }
+}
+
+/// The address that an action writes which does not say it itself.
+pub(super) fn becomes(action: &pipeline::Action, fields: &pipeline::Fields) -> Option<Ipv6Addr> {
+    match action {
+        pipeline::Action::Nptv6(prefixes) => prefixes.of_packet(fields)?,
+        _ => None,
     }
 }
 

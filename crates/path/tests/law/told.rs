@@ -62,9 +62,13 @@ fn assert_told(told: &[[String; 2]], wanted: &[[&str; 2]]) {
 fn a_connection_is_told_of_as_it_opens_and_is_answered() {
     let mut twin = gateway(TRACKED);
     let first = "vrf=red, table=0, priority=10,ct_state=-trk actions=ct(table=1)";
-    let lookup = [first, &format!(r#"{{"table":0,"matched":true,"flow":"{first}"}}"#)];
-    let track = ["table 0: ct(table=1)", r#"{"table":0,"action":"table 0: ct(table=1)"}"#];
-    let normal = ["table 1: NORMAL", r#"{"table":1,"action":"table 1: NORMAL"}"#];
+    let found = |table: u8, flow: &str, matches: &str, actions: &str| {
+        let flow = format!(r#""table":{table},"matched":true,"flow":"{flow}","priority":10"#);
+        format!(r#"{{{flow},"cookie":"0x0","match":"{matches}","actions":[{actions}]}}"#)
+    };
+    let lookup = [first, &found(0, first, "ct_state=-trk", r#""ct(table=1)""#)];
+    let track = ["table 0: ct(table=1)", r#"{"table":0,"action":"ct(table=1)"}"#];
+    let normal = ["table 1: NORMAL", r#"{"table":1,"action":"NORMAL"}"#];
 
     // Nobody has sent what this would answer.
     let unmatched = [
@@ -83,8 +87,9 @@ fn a_connection_is_told_of_as_it_opens_and_is_answered() {
     ];
     let second = "vrf=red, table=1, priority=10,ct_state=+new+trk,in_port=port2 \
                   actions=ct(commit),NORMAL";
-    let opens = [second, &format!(r#"{{"table":1,"matched":true,"flow":"{second}"}}"#)];
-    let commit = ["table 1: ct(commit)", r#"{"table":1,"action":"table 1: ct(commit)"}"#];
+    let matches = "ct_state=+new+trk,in_port=port2";
+    let opens = [second, &found(1, second, matches, r#""ct(commit)","NORMAL""#)];
+    let commit = ["table 1: ct(commit)", r#"{"table":1,"action":"ct(commit)"}"#];
     let opened = [
         "opens one in zone 1: udp 10.1.0.5:1000 > 10.3.0.5:53",
         r#"{"zone":1,"protocol":"udp","source":"10.1.0.5","destination":"10.3.0.5","expected":false,"decided_again":false,"source_port":1000,"destination_port":53}"#,
@@ -98,7 +103,7 @@ fn a_connection_is_told_of_as_it_opens_and_is_answered() {
         r#"{"zone":1,"ct_state":"est|rpl|trk","ct_mark":0}"#,
     ];
     let third = "vrf=red, table=1, priority=10,ct_state=+est+trk actions=NORMAL";
-    let passes = [third, &format!(r#"{{"table":1,"matched":true,"flow":"{third}"}}"#)];
+    let passes = [third, &found(1, third, "ct_state=+est+trk", r#""NORMAL""#)];
     assert_told(&told(&mut twin, &back()), &[lookup, track, established, passes, normal]);
 }
 
