@@ -43,13 +43,23 @@ impl Endings {
         if self.are_followed() == is_wanted {
             return;
         }
+        let empty = if is_wanted { Self::room() } else { VecDeque::new() };
         let mut last = lock(&self.last);
         self.are_followed.store(is_wanted.into(), Ordering::Relaxed);
-        *last = VecDeque::new();
+        *last = empty;
     }
 
     pub(crate) fn take(&self) -> VecDeque<Connection> {
-        core::mem::take(&mut *lock(&self.last))
+        if lock(&self.last).is_empty() {
+            return VecDeque::new();
+        }
+        let empty = Self::room();
+        core::mem::replace(&mut *lock(&self.last), empty)
+    }
+
+    /// Made outside of the lock, so that no worker waits for memory.
+    fn room() -> VecDeque<Connection> {
+        VecDeque::with_capacity(REMEMBERED)
     }
 }
 
