@@ -131,7 +131,6 @@ fn what_is_wrong_is_named_with_its_place() {
             "the field `dl_src` is not supported: flows see what is behind the link header: use `in_port`",
         ),
         ("mpls_label=5,actions=drop", 1, "not supported: flows match MPLS packets as a whole"),
-        ("tcp,actions=ct(alg=ftp),NORMAL", 16, "`alg` is for new connections and needs `commit`"),
         ("sa=five,actions=drop", 4, "there is no SA `five`; expected sa=any or sa=none"),
         ("table=300,actions=drop", 7, "there is no table 300; tables are 0 to 254"),
         ("actions=resubmit(,300)", 19, "there is no table 300; tables are 0 to 254"),

@@ -67,10 +67,8 @@ pub(crate) fn parse<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> 
                 exec(argument.value("exec(ACTIONS)")?, &mut ct, context)?;
                 commits = commits.or(Some(argument.key));
             }
-            "alg" => {
-                ct.alg = Some(alg(&argument, context)?);
-                commits = commits.or(Some(argument.key));
-            }
+            // As in Open vSwitch, it does nothing without commit.
+            "alg" => ct.alg = Some(alg(&argument, context)?),
             "timeout" => {
                 return Err(wrong(argument.key, "timeouts belong to zones, not to flows")
                     .right("[[conntrack.timeout-policy]] with `zones` in the configuration"));
