@@ -143,6 +143,7 @@ impl SaidFirewall<'_> {
                 id,
                 vrf: port.value.vrf.clone(),
                 addresses: port.value.addresses.iter().map(IpPrefix::address).collect(),
+                is_tunnel: port.value.kind.xfrm().is_some(),
             })
             .collect();
         let vrfs = read.vrfs.iter().map(|vrf| vrf.value.name.clone());

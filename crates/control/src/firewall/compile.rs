@@ -120,6 +120,8 @@ pub(crate) struct SitePort {
     pub(crate) id: u16,
     pub(crate) vrf: String,
     pub(crate) addresses: Vec<IpAddr>,
+    /// Whether it is an xfrm link, which carries packets without an address.
+    pub(crate) is_tunnel: bool,
 }
 
 /// What there is of a VRF that the firewall is in.
@@ -277,14 +279,14 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Notes the ports that zones have forgotten. One without an address may be there for flows alone.
+    /// Notes the ports that zones have forgotten.
     fn doubt_ports(&mut self, vrf: &Vrf, ports: &[SitePort]) {
         let is_zoned = |port: &SitePort| vrf.ports.iter().any(|(_, zoned)| zoned.id == port.id);
         let becomes = match self.firewall.spec.default {
             FirewallAction::Reject => "rejected",
             _ => "dropped",
         };
-        let of_vrf = ports.iter().filter(|port| port.vrf == vrf.name && !port.addresses.is_empty());
+        let of_vrf = ports.iter().filter(|port| port.vrf == vrf.name && port.is_of_hosts());
         for port in of_vrf.filter(|port| !is_zoned(port)) {
             self.doubts.insert(format!(
                 "port {} is in no zone of the firewall in VRF {}: what comes by it, and what would \
@@ -607,6 +609,11 @@ impl Writer<'_> {
 }
 
 impl SitePort {
+    /// Whether packets of hosts come by it. A port without an address may be there for flows alone.
+    pub(crate) const fn is_of_hosts(&self) -> bool {
+        self.is_tunnel || !self.addresses.is_empty()
+    }
+
     /// The address that sources get which leave by it: the first that others can answer to.
     pub(super) fn address(&self, v6: bool) -> Option<IpAddr> {
         let is_global = |address: &&IpAddr| match address {

@@ -117,6 +117,20 @@ pub(crate) struct Rule {
     pub(crate) action: FirewallAction,
 }
 
+/// Whether sources of what goes to a zone are to get addresses of ports, and it has none.
+fn masquerades_nothing(zone: &ZoneSpec) -> bool {
+    let has_ports = !zone.ports.is_empty() || !zone.vrfs.is_empty();
+    zone.masquerade.is_some() && !has_ports && !zone.networks.is_empty()
+}
+
+/// Leaves out what was accepted before, and did nothing.
+pub(crate) fn leave_out_void(spec: &mut FirewallSpec) {
+    spec.zones
+        .iter_mut()
+        .filter(|zone| masquerades_nothing(zone))
+        .for_each(|zone| zone.masquerade = None);
+}
+
 impl Firewall {
     /// Checks a specification by itself. Whether there are the ports that it names is looked at
     /// when it is compiled.
@@ -264,8 +278,7 @@ impl<'s> Reader<'s> {
                     self.add(place, "networks", message, "one zone for each network");
                 }
             }
-            let has_ports = !zone.ports.is_empty() || !zone.vrfs.is_empty();
-            if zone.masquerade.is_some() && !has_ports && !zone.networks.is_empty() {
+            if masquerades_nothing(zone) {
                 let message = format!("zone {name} has no port whose address sources would get");
                 let right = "[[firewall.snat]] with addresses, for what goes to networks";
                 self.add(place, "masquerade", message, right);

@@ -103,7 +103,11 @@ impl Draft<'_> {
         origin: Origin,
         now: Time,
     ) -> Result<FirewallReport, Refusal> {
-        let firewall = Firewall::new(spec).map_err(|all| refuse_all(&all))?;
+        let mut spec = spec.clone();
+        if self.is_restoring {
+            crate::firewall::leave_out_void(&mut spec);
+        }
+        let firewall = Firewall::new(&spec).map_err(|all| refuse_all(&all))?;
         self.desired.firewall = Some(DesiredFirewall {
             firewall: Arc::new(firewall),
             origin,
@@ -129,13 +133,20 @@ impl Draft<'_> {
         if *is.site == site(self.desired) {
             return Ok(());
         }
-        let before = Arc::clone(&is.compiled);
-        self.compile_firewall(now).map_err(|why| {
+        let done = self.compile_firewall(now).map_err(|why| {
             let message = format!("the firewall is in the way: {}", why.message);
             Refusal { code: RefusalCode::InUse, message, ..why }
-        })?;
-        match &self.desired.firewall {
-            Some(is) if !self.is_restoring => check_where_it_is(&before, is),
+        });
+        done.map(|_| ())
+    }
+
+    /// The same after a command, which is refused if the firewall would begin or end by that where ports
+    /// are in no zone. What was kept of former commands is done all the same.
+    pub(super) fn settle_firewall_by_command(&mut self, now: Time) -> Result<(), Refusal> {
+        let before = self.desired.firewall.as_ref().map(|is| Arc::clone(&is.compiled));
+        self.settle_firewall(now)?;
+        match (before, &self.desired.firewall) {
+            (Some(before), Some(is)) if !self.is_restoring => check_where_it_is(&before, is),
             _ => Ok(()),
         }
     }
@@ -258,7 +269,7 @@ fn check_where_it_is(before: &Compiled, is: &DesiredFirewall) -> Result<(), Refu
     let zones = &is.spec().zones;
     let is_forgotten = |port: &&SitePort| {
         let in_no_zone = zones.iter().all(|zone| !zone.ports.contains(&port.name));
-        in_no_zone && !port.addresses.is_empty()
+        in_no_zone && port.is_of_hosts()
     };
     let forgotten = |vrf: &str| ports.iter().filter(is_forgotten).find(|port| port.vrf == vrf);
     let begins = after.vrfs.iter().filter(|vrf| before.vrf(&vrf.name).is_none());
@@ -285,6 +296,7 @@ fn site(desired: &Desired) -> (Vec<SitePort>, BTreeSet<String>) {
         id: port.id.0,
         vrf: port.vrf.clone(),
         addresses: port.addresses.iter().map(|(address, _)| IpPrefix::address(address)).collect(),
+        is_tunnel: port.settings.kind.xfrm().is_some(),
     };
     (desired.ports.iter().map(port).collect(), desired.vrfs.keys().cloned().collect())
 }

@@ -651,7 +651,7 @@ impl Draft<'_> {
         let is_due = firewall::may_concern(&request);
         let reply = self.change_object(request, now)?;
         if is_due {
-            self.settle_firewall(now)?;
+            self.settle_firewall_by_command(now)?;
         }
         Ok(reply)
     }

@@ -258,6 +258,13 @@ fn it_neither_begins_nor_ends_where_ports_are_in_no_zone() {
     let ends = "the firewall would end in VRF green, where port dmz.6 is in no zone: what comes by it \
                 would pass";
     assert_eq!(refusal.message, ends);
+    // An xfrm link carries packets without an address.
+    run(&mut control, "addr del 198.51.100.1/24 dev dmz.6").unwrap();
+    run(&mut control, "link add ipsec0 vrf green type xfrm dev wan if_id 7").unwrap();
+    let refusal = run(&mut control, "link set dmz.5 master empty").unwrap_err();
+    assert_eq!(refusal.message, ends.replace("dmz.6", "ipsec0"));
+    run(&mut control, "link del ipsec0").unwrap();
+    run(&mut control, "addr add 198.51.100.1/24 dev dmz.6").unwrap();
     // Whoever says it in the firewall may move it.
     put(&mut control, &firewall.replace("[\"dmz.5\"]", "[\"dmz.5\", \"dmz.6\"]"));
     run(&mut control, "link set dmz.5 master empty").unwrap();
