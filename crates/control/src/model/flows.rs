@@ -49,6 +49,20 @@ pub(super) fn shown(flow: &Flow, desired: &Desired) -> String {
     ShownFlow(flow, &KnownNames(desired)).to_string()
 }
 
+/// The flow that drops all packets of a VRF which come to it.
+pub(super) const fn all_of(vrf: VrfId, priority: u16) -> Flow {
+    Flow {
+        vrf,
+        table: 0,
+        priority,
+        matches: Match::ANY,
+        actions: Vec::new(),
+        cookie: 0,
+        idle_timeout: 0,
+        hard_timeout: 0,
+    }
+}
+
 /// What names a flow strictly.
 pub(super) fn shown_strictly(flow: &Flow, desired: &Desired) -> String {
     let names = KnownNames(desired);
@@ -347,8 +361,10 @@ impl Draft<'_> {
         // Those that commands have added, and others that are gone from the file.
         let known: BTreeMap<FlowId, Entry> =
             pipeline.entries().map(|entry| (entry.id, Entry::clone(entry))).collect();
-        let mut gone = Vec::new();
+        let mut gone = HashSet::new();
         let mut new: Vec<(String, Flow)> = Vec::new();
+        // VRFs of which a flow of a command goes, as what it is about is gone.
+        let mut lacking = BTreeSet::new();
         for (id, text) in before {
             let Some(entry) = known.get(id).filter(|entry| entry.owner == Owner::User) else {
                 continue;
@@ -360,17 +376,21 @@ impl Draft<'_> {
             if stays && again.as_ref() == Some(&entry.flow) {
                 continue;
             }
-            gone.push(*id);
+            gone.insert(*id);
+            if again.is_none() && !is_of_file {
+                lacking.insert(entry.flow.vrf);
+            }
             match again.filter(|_| stays) {
                 // Of another number of a port or VRF.
                 Some(flow) => new.push((shown_strictly(&flow, self.desired), flow)),
                 None => notes.note(ChangeKind::Removed, "flow", text),
             }
         }
-        let mut there: HashMap<Place, &Flow> = (known.values())
-            .filter(|entry| !gone.contains(&entry.id))
-            .map(|entry| (place(&entry.flow), &entry.flow))
-            .collect();
+        let stay = || {
+            let own = known.values().filter(|entry| entry.owner == Owner::User);
+            own.filter(|entry| !gone.contains(&entry.id)).map(|entry| &entry.flow)
+        };
+        let mut there: HashMap<Place, &Flow> = stay().map(|flow| (place(flow), flow)).collect();
         there.extend(new.iter().map(|(_, flow)| (place(flow), flow)));
         let mut more = Vec::new();
         for (at, (text, flow)) in wanted.into_iter().enumerate() {
@@ -386,6 +406,22 @@ impl Draft<'_> {
             more.push((shown_strictly(&flow, self.desired), flow));
         }
         new.extend(more);
+        // Without flows it would forward what these have dropped: as after a restart.
+        for vrf in lacking {
+            let is_of = |flow: &Flow| flow.vrf == vrf;
+            let has_flows = stay().any(is_of) || new.iter().any(|(_, flow)| is_of(flow));
+            if !has_flows && self.tables.vrf(vrf).is_some() {
+                let drop = all_of(vrf, 0);
+                let text = format!("{} actions=drop", shown_strictly(&drop, self.desired));
+                notes.note(
+                    ChangeKind::Added,
+                    "flow",
+                    format!("{text}, in place of those that are gone"),
+                );
+                new.push((text, drop));
+            }
+        }
+        let gone: Vec<_> = gone.into_iter().collect();
         let (texts, new): (Vec<_>, Vec<_>) = new.into_iter().unzip();
         let all = pipeline
             .exchange(&gone, &new, Owner::User)

@@ -189,8 +189,14 @@ impl Draft<'_> {
         self.reconcile_rules(config, &mut notes)?;
         self.reconcile_neighbours(config, &mut notes)?;
         self.reconcile_filters(config, &mut notes)?;
+        // Flows may come in the place of a firewall, and a firewall in the place of flows.
+        if config.firewall.is_none() {
+            self.reconcile_firewall(None, now, &mut notes)?;
+        }
         self.reconcile_flows(&config.flows, &flows, now, &mut notes)?;
-        self.reconcile_firewall(config.firewall.as_ref(), now, &mut notes)?;
+        if config.firewall.is_some() {
+            self.reconcile_firewall(config.firewall.as_ref(), now, &mut notes)?;
+        }
         self.reconcile_states(config, &mut notes)?;
         // What may have policies first, and what may have none last.
         self.reconcile_ipsec(config, &mut notes, |ipsec| ipsec != Ipsec::Off)?;

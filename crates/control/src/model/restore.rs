@@ -49,9 +49,11 @@ pub struct Restored {
     pub without_keys: u64,
     /// VRFs that forward nothing, as they have no policies now that one was left out or refused.
     pub closed: Vec<String>,
-    /// VRFs that drop everything, as they have no flows now that one, or the firewall, was left out or
-    /// refused.
-    pub dropping: Vec<String>,
+    /// VRFs that drop everything, as the firewall was left out or refused, or one of their flows, and they
+    /// have no others; and the priority of the flow that does it.
+    pub dropping: Vec<(String, u16)>,
+    /// VRFs that may let more pass than before, as a flow was left out or refused and they have others.
+    pub lacking: Vec<String>,
 }
 
 /// An SA as commands name it: VRF, destination, SPI.
@@ -198,9 +200,13 @@ impl Control {
             // What a port of the file goes back for, is in nobody's way but its own.
             let goes_back =
                 command.starts_with("link delete ") && matches!(request, Request::LinkSet(_));
+            let is_of_firewall =
+                matches!(request, Request::FirewallReplace(_) | Request::FirewallDelete);
             let done = draft.carry_out_or_leave(request, now);
-            if done.is_err() {
-                flows.lost.vrfs.extend(vrfs_of_firewall);
+            match &done {
+                Err(_) => flows.lost.of_firewall.extend(vrfs_of_firewall),
+                Ok(_) if is_of_firewall => flows.lost.of_firewall.clear(),
+                Ok(_) => {}
             }
             match done {
                 Ok(_) => restored.done += 1,
@@ -373,8 +379,21 @@ fn parse(command: &str, keys: &BTreeMap<u64, Key>) -> Result<Parsed, Refusal> {
             )
         });
     }
-    let words: Vec<&str> = with_keys.iter().map(|word| word.as_str()).collect();
+    let mut words: Vec<&str> = with_keys.iter().map(|word| word.as_str()).collect();
+    put_outer_vrf_first(&mut words);
     crate::grammar::parse(&words).map(|request| Parsed::Request(Box::new(request)))
+}
+
+/// Logs had the VRF of an SA's outer packets behind `if_id`, where it is refused.
+fn put_outer_vrf_first(words: &mut [&str]) {
+    if let ["xfrm", "state", "add", command @ ..] = words
+        && let Some(if_id) = command.iter().position(|word| *word == "if_id")
+        && command.get(if_id + 2) == Some(&"vrf")
+        && let Some(proto) = command.iter().position(|word| *word == "proto")
+        && let Some(between) = command.get_mut(proto..if_id + 4)
+    {
+        between.rotate_right(2);
+    }
 }
 
 /// Which SA a command adds whose key is not there.

@@ -164,18 +164,26 @@ fn restore(
             ipsec auto` if it is to be a plain router"
         );
     }
-    for vrf in &restored.dropping {
+    for (vrf, priority) in &restored.dropping {
         tracing::error!(
             %vrf,
-            "drops everything, as flows that commands had made, or the firewall, did not come back \
-            and it has no others; make them anew, or open it: `hitpath flow del --strict \
-            'vrf={vrf},table=0,priority=0'`"
+            "drops everything, as the firewall, or flows that commands had made, did not come back: \
+            make them anew, and open it by `hitpath flow del --strict \
+            'vrf={vrf},table=0,priority={priority}'`"
+        );
+    }
+    for vrf in &restored.lacking {
+        tracing::error!(
+            %vrf,
+            "lacks flows that commands had made and that did not come back: it may let more pass \
+            than before"
         );
     }
     if saved.is_incomplete {
         tracing::warn!(
             "the log was repaired, and a part of it is lost: policies, flows and the firewall too, \
-            perhaps; see `hitpath diff`"
+            perhaps; see `hitpath diff`. VRFs with policies, and those with `ipsec = \"off\"`, \
+            forward all the same"
         );
         for vrf in control.require_policies() {
             tracing::warn!(

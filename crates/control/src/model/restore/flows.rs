@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use api::{FlowChange, FlowChanges, FlowCommand, MAIN_VRF, Origin, Refusal, Request};
 
-use pipeline::{Flow, Match};
 use types::VrfId;
 
 use super::super::Draft;
-use super::super::flows::shown_strictly;
+use super::super::flows::{all_of, shown_strictly};
 use super::{Restored, is_left};
 
 /// Changes of flows that stand behind each other in the log. They are made together: each by itself
@@ -70,10 +69,12 @@ impl Draft<'_> {
     }
 }
 
-/// VRFs of which a flow did not come back, or a firewall.
+/// VRFs of which flows did not come back.
 #[derive(Default)]
 pub(super) struct LostFlows {
-    pub(super) vrfs: BTreeSet<String>,
+    vrfs: BTreeSet<String>,
+    /// Those of the firewall.
+    pub(super) of_firewall: BTreeSet<String>,
     /// Any may be one of them.
     may_be_any: bool,
 }
@@ -95,40 +96,38 @@ impl LostFlows {
 }
 
 impl Draft<'_> {
-    /// Has VRFs drop everything that had flows and have none: without, they would forward what those have
-    /// dropped.
+    /// Has VRFs drop everything that had flows and have none, or had a firewall: without, they would forward
+    /// what those have dropped.
     pub(super) fn drop_without_flows(&mut self, lost: &LostFlows, restored: &mut Restored) {
+        let has_firewall = self.desired.firewall.is_some();
+        let is_firewall_lost = |name: &String| !has_firewall && lost.of_firewall.contains(name);
         let all = self.desired.vrfs.iter();
-        let open: Vec<(String, VrfId)> = all
-            .filter(|(name, _)| lost.may_be_any || lost.vrfs.contains(*name))
-            .filter(|(_, vrf)| !self.tables.pipeline().has(vrf.id))
-            .map(|(name, vrf)| (name.clone(), vrf.id))
+        let concerned: Vec<(String, VrfId, bool)> = all
+            .filter(|(name, _)| {
+                lost.may_be_any || lost.vrfs.contains(*name) || is_firewall_lost(name)
+            })
+            .map(|(name, vrf)| (name.clone(), vrf.id, is_firewall_lost(name)))
             .collect();
         self.origin = Origin::Runtime;
-        for (name, vrf) in open {
-            // Below all others, so that it changes nothing for a VRF that has some again.
-            let named = shown_strictly(&lowest(vrf), self.desired);
-            let flow = format!("{named} actions=drop");
+        for (name, vrf, is_firewall_lost) in concerned {
+            let priority = match (self.tables.pipeline().has(vrf), is_firewall_lost) {
+                // Below all others, so that it changes nothing for a VRF that has some again.
+                (false, _) => 0,
+                // The others may let pass what the firewall would not have let come to them.
+                (true, true) => u16::MAX,
+                (true, false) => {
+                    restored.lacking.push(name);
+                    continue;
+                }
+            };
+            let flow =
+                format!("{} actions=drop", shown_strictly(&all_of(vrf, priority), self.desired));
             let change = FlowChange { command: FlowCommand::Add, flow, line: None };
             let changes = FlowChanges { changes: vec![change], replace: false };
             match self.carry_out_or_leave(Request::FlowChange(changes), self.now) {
-                Ok(_) => restored.dropping.push(name),
+                Ok(_) => restored.dropping.push((name, priority)),
                 Err(refusal) => restored.refuse("a flow that drops everything", &refusal),
             }
         }
-    }
-}
-
-/// What names the flow.
-const fn lowest(vrf: VrfId) -> Flow {
-    Flow {
-        vrf,
-        table: 0,
-        priority: 0,
-        matches: Match::ANY,
-        actions: Vec::new(),
-        cookie: 0,
-        idle_timeout: 0,
-        hard_timeout: 0,
     }
 }

@@ -94,7 +94,8 @@ fn a_firewall_that_does_not_come_back_leaves_nothing_open() {
         (SITE, &added, true, &[]),
     ] {
         let (mut restored, report) = restore(file, std::slice::from_ref(changes), is_same);
-        assert_eq!(report.dropping, dropping, "{is_same} {report:?}");
+        let names: Vec<_> = report.dropping.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, dropping, "{is_same} {report:?}");
         assert_eq!(report.refusals, u64::from(!dropping.is_empty()), "{report:?}");
         for vrf in dropping {
             let shown = show(&mut restored, &format!("flow show vrf={vrf}"));
@@ -104,7 +105,7 @@ fn a_firewall_that_does_not_come_back_leaves_nothing_open() {
         restored.keep_changes(true);
         let all = restored.all_changes();
         let (mut again, report) = restore(file, &[all], true);
-        assert_eq!(report.dropping, Vec::<String>::new());
+        assert_eq!(report.dropping, []);
         assert_eq!(show(&mut again, "flow show"), show(&mut restored, "flow show"));
     }
 }
@@ -130,7 +131,19 @@ fn flows_that_do_not_come_back_leave_nothing_open() {
         other.replace_range(at..end, "");
     }
     let (_, report) = restore(&other, &[changes], false);
-    assert_eq!(report.dropping, ["main", "red"], "{report:?}");
+    assert_eq!(report.dropping, [("main".to_owned(), 0), ("red".to_owned(), 0)], "{report:?}");
+    // A reload comes to the same.
+    let mut reloaded = keeping(SITE);
+    for line in lines {
+        run(&mut reloaded, line).unwrap();
+    }
+    let told = reload(&mut reloaded, &other).unwrap();
+    assert!(
+        told.contains("table=0,priority=0 actions=drop, in place of those that are gone"),
+        "{told}"
+    );
+    let shown = show(&mut reloaded, "flow show");
+    assert_eq!(shown.matches("table=0, priority=0 actions=drop").count(), 2, "{shown}");
     // A circle that a deletion has closed.
     let mut control = keeping(SITE);
     for line in [
@@ -142,5 +155,65 @@ fn flows_that_do_not_come_back_leave_nothing_open() {
     }
     let all = control.all_changes();
     let (_, report) = restore(SITE, &[all], true);
-    assert_eq!(report.dropping, ["main"], "{report:?}");
+    assert_eq!(report.dropping, [("main".to_owned(), 0)], "{report:?}");
+}
+
+/// Flows below those of the firewall let pass what it did not let come to them.
+#[test]
+fn other_flows_do_not_stand_in_for_a_firewall() {
+    let mut control = keeping(SITE);
+    run(&mut control, "flow add priority=1,actions=NORMAL").unwrap();
+    let (spec, _) = crate::config::load_firewall("fw.toml", FIREWALL).unwrap();
+    let request = Request::FirewallReplace(Box::new(spec.unwrap()));
+    handle(&mut control, request, NOW).unwrap();
+    let changes = control.take_changes();
+    let other = SITE.replace("name = \"dmz\"", "name = \"other\"");
+    let (mut restored, report) = restore(&other, std::slice::from_ref(&changes), false);
+    assert_eq!(report.dropping, [("main".to_owned(), u16::MAX), ("red".to_owned(), 0)]);
+    let shown = show(&mut restored, "flow show vrf=main");
+    assert!(shown.starts_with(" table=0, priority=65535 actions=drop\n"), "{shown}");
+    // A later command took it away.
+    let text = changes.text + "firewall delete\n";
+    let (_, report) = restore(&other, &[Changes { text, ..changes }], false);
+    assert_eq!(report.dropping.len(), 2, "{report:?}");
+    // A flow above others, of which nobody knows what they drop.
+    let mut control = keeping(SITE);
+    run(&mut control, "flow add priority=1,actions=NORMAL").unwrap();
+    run(&mut control, "flow add priority=9,in_port=dmz,actions=drop").unwrap();
+    let (_, report) = restore(&other, &[control.take_changes()], false);
+    assert_eq!((report.dropping, report.lacking), (vec![], vec!["main".to_owned()]));
+}
+
+/// What masquerade without a port was accepted with before did nothing.
+#[test]
+fn what_was_accepted_before_comes_back() {
+    let mut control = keeping(SITE);
+    let (spec, _) = crate::config::load_firewall("fw.toml", FIREWALL).unwrap();
+    let request = Request::FirewallReplace(Box::new(spec.unwrap()));
+    handle(&mut control, request, NOW).unwrap();
+    let changes = control.take_changes();
+    let networks = "\"name\":\"branch\",";
+    let text = changes.text.replace(networks, &format!("{networks}\"masquerade\":\"ipv4\","));
+    assert_ne!(text, changes.text);
+    let (mut restored, report) = restore(SITE, &[Changes { text, ..changes }], true);
+    assert_eq!((report.refusals, report.dropping), (0, vec![]));
+    assert_eq!(show(&mut restored, "flow show"), show(&mut control, "flow show"));
+}
+
+/// Whoever writes what a firewall has become into the file, in its place, keeps it.
+#[test]
+fn flows_in_the_file_take_the_place_of_the_firewall() {
+    let mut control = running(&format!("{SITE}{FIREWALL}"));
+    let shown = show(&mut control, "flow show");
+    let texts: Vec<String> = shown
+        .lines()
+        .map(|line| line.trim().split(" # ").next().unwrap().replace(", ", ","))
+        .filter(|line| !line.contains("limit="))
+        .collect();
+    let quoted = |text: &String| format!("[[flow]]\nflow = '{text}'\n");
+    let file = format!("{SITE}{}", texts.iter().map(quoted).collect::<String>());
+    reload(&mut control, &file).unwrap();
+    assert_eq!(show(&mut control, "flow show").lines().count(), texts.len());
+    reload(&mut control, &format!("{SITE}{FIREWALL}")).unwrap();
+    assert_eq!(show(&mut control, "flow show"), shown);
 }
