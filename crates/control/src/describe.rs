@@ -90,11 +90,14 @@ pub(crate) fn state(spec: &StateSpec) -> String {
     if spec.if_id != 0 {
         let _ = write!(rest, " if_id {:#x}", spec.if_id);
     }
+    // Behind `if_id` it would read as the VRF of the packets inside.
+    let is_first = spec.inner_vrf.is_some() || spec.if_id != 0 && spec.vrf != MAIN_VRF;
+    let outer = if is_first { format!(" vrf {}", spec.vrf) } else { String::new() };
+    let text = format!("src {source} dst {destination}{outer} {rest}");
     match &spec.inner_vrf {
-        Some(inner) => {
-            format!("src {source} dst {destination} vrf {} {rest} vrf {inner}", spec.vrf)
-        }
-        None => in_vrf(format!("src {source} dst {destination} {rest}"), &spec.vrf),
+        Some(inner) => format!("{text} vrf {inner}"),
+        None if is_first => text,
+        None => in_vrf(text, &spec.vrf),
     }
 }
 

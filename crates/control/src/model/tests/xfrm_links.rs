@@ -249,3 +249,23 @@ fn a_saved_link_makes_no_gateway() {
         assert_eq!(control.difference(&config).to_string(), "");
     }
 }
+
+/// The VRF of the outer packets stands in front of `spi`; in logs it stood behind `if_id` before.
+#[test]
+fn an_sa_of_another_outer_vrf_comes_back() {
+    let mut control = restore::keeping(BASE);
+    run(&mut control, "vrf add red").unwrap();
+    let outer = state(0x2002, "7").replace(" proto", " vrf red proto");
+    run(&mut control, &outer).unwrap();
+    let added = control.take_changes();
+    let words = "vrf red proto esp spi 0x00002002 reqid 1 mode tunnel if_id 0x7";
+    assert!(added.text.contains(words), "{}", added.text);
+    let former = words.replace("vrf red ", "") + " vrf red";
+    let former =
+        crate::model::Changes { text: added.text.replace(words, &former), ..added.clone() };
+    for changes in [added, former] {
+        let (restored, report) = restore::restore(BASE, &[changes], true);
+        assert_eq!((report.refused, report.done), (vec![], 2));
+        assert_eq!(restore::desired(&restored), restore::desired(&control));
+    }
+}
