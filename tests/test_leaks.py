@@ -40,7 +40,8 @@ def gateway(topology, switch, tmp_path):  # noqa: F811
 
 
 def ping(host, own, to, *options):
-    reply = host.run("ping", "-n", "-c", "2", "-i", "0.2", "-W", "2", *options, "-I", own, to, check=False)
+    # With -W alone, no longer than two round trips are waited for the second answer.
+    reply = host.run("ping", "-n", "-c", "2", "-i", "0.2", "-w", "2", *options, "-I", own, to, check=False)
     return reply.stdout
 
 
