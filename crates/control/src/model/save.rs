@@ -53,6 +53,10 @@ fn config(tables: &Tables, desired: &Desired) -> Config {
             config.neighbours.push(NeighbourSpec { port, address, mac: neighbour.mac });
         }
     }
+    // Ports have other numbers where the file is read.
+    config
+        .neighbours
+        .sort_by(|one, other| (&one.port, one.address).cmp(&(&other.port, other.address)));
     config.filters = desired.filters.values().map(|entry| entry.spec.clone()).collect();
     let flows = tables.pipeline().sorted().into_iter().filter(|it| it.owner == Owner::User);
     config.flows = flows.map(|entry| flows::shown(&entry.flow, desired)).collect();
