@@ -1,36 +1,21 @@
 //! What flows send where nothing leads ends as it would without flows, and makes no connection.
 
+#[path = "fixture/built.rs"]
+mod built;
 mod fixture;
 
 use std::sync::Arc;
 
-use conntrack::{Connections, Settings};
+use built::{counts, ct, flow};
 use fixture::*;
-use packet::{DropReason, Time};
-use pipeline::{
-    Action, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline, Zone,
-};
+use packet::DropReason;
+use pipeline::{Action, Field, Flow, NatEnd, NatNew, NatSpec};
 use tables::{Direction, RouteSpec, Tables};
 use wire::{IpPrefix, VrfId, headers};
 
 const NOWHERE: [(&str, &str); 2] = [("192.168.13.5", "203.0.113.7"), ("fd13::5", "2001:db8:9::7")];
 /// Where packets to the first of them are forwarded to.
 const FORWARDED: &str = "198.51.100.7";
-
-fn flow(table: u8, priority: u16, matches: &[(Field, u128, u128)], actions: Vec<Action>) -> Flow {
-    let mut all = Match::ANY;
-    for (field, value, mask) in matches {
-        all.set(*field, *value, *mask);
-    }
-    let (cookie, idle_timeout, hard_timeout) = (0, 0, 0);
-    let vrf = VrfId::MAIN;
-    Flow { vrf, table, priority, matches: all, actions, cookie, idle_timeout, hard_timeout }
-}
-
-fn ct(commit: bool, table: Option<u8>, nat: Option<NatSpec>) -> Action {
-    let (force, zone, exec, alg, limit) = (false, Zone::Vrf, Vec::new(), None, None);
-    Action::Ct(Box::new(Ct { commit, force, zone, table, nat, exec, alg, limit }))
-}
 
 /// As a firewall has them, whose every packet may pass that leads anywhere.
 fn flows(translates: Option<NatEnd>, to_nowhere: Action) -> Vec<Flow> {
@@ -50,26 +35,16 @@ fn flows(translates: Option<NatEnd>, to_nowhere: Action) -> Vec<Flow> {
     };
     let v4 = (Field::DlType, 0x0800, 0xffff);
     vec![
-        flow(0, 1, &[], vec![ct(false, Some(1), Some(NatSpec::default()))]),
-        flow(1, 2, &[v4], vec![on]),
-        flow(1, 1, &[], vec![Action::GotoTable(2)]),
-        flow(2, 2, &[(Field::Oif, 0xffff, 0xffff)], vec![to_nowhere]),
-        flow(2, 1, &[], vec![ct(true, None, None), Action::Normal]),
+        flow(0, 1, &[], &[ct(false, Some(1), Some(NatSpec::default()))]),
+        flow(1, 2, &[v4], &[on]),
+        flow(1, 1, &[], &[Action::GotoTable(2)]),
+        flow(2, 2, &[(Field::Oif, 0xffff, 0xffff)], &[to_nowhere]),
+        flow(2, 1, &[], &[ct(true, None, None), Action::Normal]),
     ]
 }
 
-fn with_flows(mut tables: Tables, flows: Vec<Flow>) -> Gateway {
-    let (settings, now) =
-        (Settings { connections: 64, ..Settings::default() }, Time(1_000_000_000));
-    let settings = Settings { ipv6_connections: 64, ..settings };
-    let table = Connections::new(&settings, [1, 2], now).unwrap();
-    tables.set_connections(Arc::new(table));
-    let mut pipeline = Pipeline::new();
-    for flow in flows {
-        pipeline.apply(Change::Add { flow, check_overlap: false }, Owner::User).unwrap();
-    }
-    tables.set_pipeline(pipeline, now).unwrap();
-    Gateway::new(tables)
+fn with_flows(tables: Tables, flows: Vec<Flow>) -> Gateway {
+    Gateway::new(built::with_flows(tables, flows, 64))
 }
 
 fn without_routes() -> Tables {
@@ -81,7 +56,7 @@ fn without_routes() -> Tables {
 }
 
 fn connections(gateway: &Gateway) -> u32 {
-    gateway.publisher.current().connections().unwrap().counts().connections
+    counts(gateway).connections
 }
 
 /// Type and code of an ICMP error.
@@ -157,7 +132,7 @@ fn a_route_that_leads_nowhere_says_how_it_ends() {
 fn what_would_go_somewhere_is_dropped_and_makes_no_connection() {
     let with = |end: NatEnd, last: Vec<Action>, reason: DropReason| {
         let mut flows = flows(Some(end), Action::Unrouted);
-        flows.push(flow(2, 3, &[(Field::DlType, 0x0800, 0xffff)], last));
+        flows.push(flow(2, 3, &[(Field::DlType, 0x0800, 0xffff)], &last));
         let mut gateway = with_flows(plain_tables(), flows);
         for _ in 0..3 {
             gateway.receive(LAN, &udp(NOWHERE[0].0, NOWHERE[0].1, (5000, 53), 10));
