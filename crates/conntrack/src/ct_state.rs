@@ -100,7 +100,9 @@ pub struct Handle {
 /// | 32-53 | index | place of the stamp |
 /// | 54 | direction | 0 |
 /// | 55-61 | ct_state without trk | the same |
-/// | 62-63 | 1; 2 if related to it | 3 |
+/// | 62-63 | 1; 2 if related to it, or to open it anew | 3 |
+///
+/// What is related has `rel` and not `new`, which tells it from what opens a connection anew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reference(pub u64);
 
@@ -113,6 +115,8 @@ pub enum Named {
     Connection(Handle, Direction, CtState),
     /// An ICMP error about a packet of a connection. The direction is that of the error.
     Related(Handle, Direction, CtState),
+    /// A packet that opens a connection anew, which it finds over.
+    Renewed(Handle, Direction, CtState),
     /// There was no connection.
     Absent(Stamp, CtState),
 }
@@ -145,7 +149,7 @@ impl Reference {
             Named::Connection(handle, direction, state) => {
                 word(handle.generation, handle.index, direction as u64, state, 1)
             }
-            Named::Related(handle, direction, state) => {
+            Named::Related(handle, direction, state) | Named::Renewed(handle, direction, state) => {
                 word(handle.generation, handle.index, direction as u64, state, 2)
             }
             Named::Absent(stamp, state) => word(stamp.number, stamp.place, 0, state, 3),
@@ -160,7 +164,10 @@ impl Reference {
         match self.0 >> 62 {
             0 => Named::Untracked,
             1 => Named::Connection(handle, self.direction(), self.ct_state()),
-            2 => Named::Related(handle, self.direction(), self.ct_state()),
+            2 if self.is_for(CtState::REL) && !self.is_for(CtState::NEW) => {
+                Named::Related(handle, self.direction(), self.ct_state())
+            }
+            2 => Named::Renewed(handle, self.direction(), self.ct_state()),
             _ => Named::Absent(Stamp { place, number: low }, self.ct_state()),
         }
     }
@@ -209,14 +216,18 @@ mod tests {
             low: u32,
             reply: bool,
             bits: u8,
-            kind in 1..4,
+            kind in 1..5,
         ) {
             let handle = Handle { index, generation: low };
             let direction = if reply { Direction::Reply } else { Direction::Original };
             let state = CtState(bits) | CtState::TRK;
             let named = match kind {
                 1 => Named::Connection(handle, direction, state),
-                2 => Named::Related(handle, direction, state),
+                2 => {
+                    let state = CtState(state.0 & !CtState::NEW.0) | CtState::REL;
+                    Named::Related(handle, direction, state)
+                }
+                3 => Named::Renewed(handle, direction, state | CtState::NEW),
                 _ => Named::Absent(Stamp { place: index, number: low }, state),
             };
             let reference = Reference::new(named);

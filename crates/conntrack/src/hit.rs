@@ -26,6 +26,7 @@ impl Connections {
             1 => self.hit_connection(reference, packet, length, now),
             3 => self.hit_nothing(reference, packet),
             0 => Hit::Valid { translated: false },
+            _ if self.holds(reference, packet, now) => Hit::Valid { translated: false },
             _ => Hit::Stale,
         }
     }
@@ -220,7 +221,8 @@ impl Connections {
             Named::Untracked => true,
             Named::Related(..) => false,
             Named::Absent(..) => self.has_nothing(reference, packet).is_some(),
-            Named::Connection(handle, direction, expected) => {
+            Named::Connection(handle, direction, expected)
+            | Named::Renewed(handle, direction, expected) => {
                 let Some(entry) = self.entries.get(handle.index as usize) else { return false };
                 let (control, own, peer) = Self::view(entry, direction);
                 let is_another = control.generation() != handle.generation;
@@ -228,12 +230,14 @@ impl Connections {
                 if is_another || !control.is_live() || self.is_dead(control, &own, &peer, tick) {
                     return false;
                 }
+                let is_renewed = matches!(reference.named(), Named::Renewed(..));
                 match self.judge(control, own, peer, direction, packet, tick) {
+                    Outcome::Renew => is_renewed,
+                    _ if is_renewed => false,
                     Outcome::Update(..) | Outcome::Unrenewed(_) | Outcome::Pass => {
                         control.ct_state(direction) == expected
                     }
                     Outcome::Invalid => expected == CtState::INVALID,
-                    Outcome::Renew => false,
                 }
             }
         }

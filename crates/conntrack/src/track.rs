@@ -14,6 +14,14 @@ use crate::timeout::{State, tick};
 use crate::tuple::{Role, Tuple};
 use crate::{datagram, sctp, tcp};
 
+/// Why a packet is of no connection.
+enum Without {
+    /// There is none, as a stamp says.
+    Any(Stamp),
+    /// It opens this one anew.
+    Renewed(Handle, Direction),
+}
+
 impl Connections {
     /// What connection tracking says of a packet. Changes nothing: decide asks this.
     pub fn track(&self, zone: u16, tuple: &Tuple, packet: &Packet, now: Time) -> Tracked {
@@ -56,16 +64,17 @@ impl Connections {
             self.find_at(slot, zone, tuple)
         });
         let Some((handle, direction)) = found else {
-            let tracked = self.untracked(zone, tuple, packet, Some(stamp), now);
+            let tracked = self.untracked(zone, tuple, packet, Without::Any(stamp), now);
             return Tracked { vacant: is_vacant.then_some(stamp), ..tracked };
         };
         let (entry, tick) = (&self.entries[handle.index as usize], tick(now));
         let (control, own, peer) = Self::view(entry, direction);
         if self.is_dead(control, &own, &peer, tick) {
-            return self.untracked(zone, tuple, packet, Some(stamp), now);
+            return self.untracked(zone, tuple, packet, Without::Any(stamp), now);
         }
-        self.judge_found(handle, direction, (control, own, peer), packet, tick)
-            .unwrap_or_else(|| self.untracked(zone, tuple, packet, None, now))
+        self.judge_found(handle, direction, (control, own, peer), packet, tick).unwrap_or_else(
+            || self.untracked(zone, tuple, packet, Without::Renewed(handle, direction), now),
+        )
     }
 
     /// As [`Connections::track`], of a packet whose connection and direction are known. `None` if the
@@ -108,14 +117,13 @@ impl Connections {
         Some(Tracked { ct_state, connection, reference, keep: true, expected, vacant })
     }
 
-    /// What is said of a packet that belongs to no connection, or opens one anew. Without a stamp
-    /// it is said for this packet alone.
+    /// What is said of a packet that belongs to no connection, or opens one anew.
     fn untracked(
         &self,
         zone: u16,
         tuple: &Tuple,
         packet: &Packet,
-        stamp: Option<Stamp>,
+        without: Without,
         now: Time,
     ) -> Tracked {
         let opens = self.open(tuple, packet, 0, &mut Side::default()).is_some();
@@ -131,12 +139,14 @@ impl Connections {
         // An expectation ends by time, which no stamp says. And a datagram whose checksum is wrong
         // has the tuple of others that are right: what is said of it holds for no other.
         let is_for_all = *packet != Packet::Malformed;
-        let (keep, reference) = match stamp {
-            Some(stamp) if expected.is_none() => {
-                (is_for_all, Reference::new(Named::Absent(stamp, ct_state)))
+        let (keep, named) = match without {
+            Without::Any(_) if expected.is_some() => (false, Named::Untracked),
+            Without::Any(stamp) => (is_for_all, Named::Absent(stamp, ct_state)),
+            Without::Renewed(handle, direction) => {
+                (false, Named::Renewed(handle, direction, ct_state))
             }
-            _ => (false, Reference::NONE),
         };
+        let reference = Reference::new(named);
         Tracked { ct_state, connection: None, reference, keep, expected, vacant: None }
     }
 

@@ -5,7 +5,7 @@ mod gate;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use conntrack::{Packet, Reason, Settings, State, Tuple};
+use conntrack::{Direction, Hit, Named, Packet, Reason, Reference, Settings, State, Tuple};
 use gate::{EST, Gate, INV, NEW, REPLY, segment, settings, tcp, with};
 
 struct Connection {
@@ -530,4 +530,37 @@ fn each_state_has_its_timeout() {
     assert_eq!(it.state(), Some(State::TimeWait));
     it.gate.wait(2);
     assert_eq!(it.state(), None);
+}
+
+/// What was said of the packet holds until another one has opened the connection anew, or it is gone:
+/// packets of a batch are tracked together, before the first has opened anything.
+#[test]
+fn a_packet_opens_a_connection_anew_once() {
+    let (mut it, syn) = (Connection::time_wait(), segment("S", 500_000, 0, 0));
+    let (tuple, now) = (it.tuple, it.gate.now);
+    let said = |it: &Connection| it.gate.table.track(0, &tuple, &syn, now);
+    let holds = |it: &Connection, said: Reference| {
+        let holds = it.gate.table.holds(said, &syn, now);
+        assert_eq!(it.gate.table.hit(said, &syn, 100, now) != Hit::Stale, holds);
+        holds
+    };
+    let first = said(&it);
+    assert!(matches!(first.reference.named(), Named::Renewed(_, Direction::Original, NEW)));
+    assert_eq!((first.ct_state, first.keep, first.connection), (NEW, false, None));
+    assert!(holds(&it, first.reference));
+    // Another segment opens nothing.
+    assert!(!it.gate.table.holds(first.reference, &segment("A", 1002, 5002, 0), now));
+    assert_eq!(it.state(), Some(State::TimeWait));
+    assert_eq!(it.client(syn), NEW);
+    assert_eq!(it.state(), Some(State::SynSent));
+    assert!(!holds(&it, first.reference));
+    // It may be over again.
+    assert_eq!(it.server(segment("RA", 0, 500_001, 0)), REPLY);
+    assert_eq!(it.state(), Some(State::Close));
+    assert!(!holds(&it, first.reference));
+    let second = said(&it);
+    assert!(holds(&it, second.reference));
+    let (handle, _) = it.gate.table.lookup(0, &tuple, now).unwrap();
+    assert!(it.gate.table.remove(handle, now, &mut |_| ()));
+    assert!(!holds(&it, second.reference));
 }

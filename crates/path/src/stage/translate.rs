@@ -203,6 +203,6 @@ fn try_translate_by(
                 .and_then(|number| connections.as_sent(handle.index, direction.opposite(), number));
             translation.apply_to_error(packet.bytes_mut(), icmp, quoted, upper, sequence).ok()
         }
-        Named::Untracked | Named::Absent(..) => None,
+        Named::Untracked | Named::Renewed(..) | Named::Absent(..) => None,
     }
 }

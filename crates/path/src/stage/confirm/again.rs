@@ -314,7 +314,7 @@ impl Hitting<'_> {
         let index = match reference.named() {
             // It was made for this very packet.
             Named::Untracked | Named::Related(..) => return true,
-            Named::Absent(..) => None,
+            Named::Absent(..) | Named::Renewed(..) => None,
             // Its connection was made of this packet, or has changed since it has counted it.
             Named::Connection(handle, ..) if counted.contains(&handle.index) => return true,
             Named::Connection(handle, ..) => Some(handle.index),
