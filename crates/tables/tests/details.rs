@@ -355,6 +355,35 @@ fn a_next_hop_that_gets_a_used_id_begins_to_count_at_zero() {
     assert_eq!(tables.next_hop_counters(first).unwrap().read(), (0, 0));
 }
 
+/// A route goes with one of its ports, and with it the next hop that it alone has needed in another VRF:
+/// there, decisions name that one for what is on the link.
+#[test]
+fn the_next_hop_of_another_vrf_that_goes_with_a_route_is_noted() {
+    let mut tables = with_port(&["192.0.2.1/24"]);
+    let red = tables.add_vrf("red").unwrap();
+    let lan = PortSpec { vrf: red, ..spec("lan", &["198.51.100.1/24"]) };
+    tables.add_port(P1, lan).unwrap();
+    let address = ip("198.51.100.9");
+    let members = [(P0, ip("192.0.2.9")), (P1, address)].map(|(port, address)| MemberSpec {
+        port,
+        address: Some(address),
+        onlink: false,
+        weight: 1,
+    });
+    let prefix = "10.0.0.0/8".parse().unwrap();
+    let gone = Change::NextHop { port: P1, address };
+    let set = |tables: &mut Tables| {
+        tables.set_route(MAIN, prefix, RouteSpec::Multipath(members.into())).unwrap();
+    };
+    assert!(changes(&mut tables, set).contains(&gone));
+    let id = tables.on_link_next_hop(P1, address).unwrap();
+    assert_ne!(id, tables.port(P1).unwrap().next_hop);
+    let remove = |tables: &mut Tables| _ = tables.remove_port(P0).unwrap();
+    assert!(changes(&mut tables, remove).contains(&gone));
+    assert_eq!(tables.next_hop(id), None);
+    assert_eq!(tables.on_link_next_hop(P1, address), Some(tables.port(P1).unwrap().next_hop));
+}
+
 /// Nobody is held against so many changes.
 #[test]
 fn many_next_hops_that_go_down_at_once_are_one_change() {

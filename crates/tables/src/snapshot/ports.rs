@@ -11,7 +11,6 @@ use wire::{IpPrefix, PortId, VrfId};
 use super::Tables;
 use crate::error::TableError;
 use crate::filter::FilterTarget;
-use crate::group::Member;
 use crate::limit::{MAX_PORTS, MAX_SUB_PORTS};
 use crate::log::Change;
 use crate::next_hop::NextHop;
@@ -470,13 +469,10 @@ impl Tables {
         for group in &stranded {
             let group = *group;
             let Some(group) = self.groups.remove(group) else { continue };
-            for Member { next_hop, .. } in group.members() {
-                if let Some(&NextHop { port, address: Some(address), .. }) =
-                    self.next_hop(*next_hop)
-                    && !next_hops.contains_key(next_hop)
-                {
-                    self.change_neighbour(port, address, |wanted| wanted.routes -= 1)?;
-                }
+            // The others may be in another VRF, in which it is noted that they go.
+            let others = group.members().iter().map(|member| member.next_hop);
+            for next_hop in others.filter(|id| !next_hops.contains_key(id)) {
+                self.release_next_hop(next_hop)?;
             }
         }
         if is_gone {
