@@ -707,7 +707,11 @@ impl Draft<'_> {
             R::AddressFlush(filter) => return Ok(Reply::Count(self.flush_addresses(&filter)?)),
             R::LinkAdd(spec) => self.add_link(&spec)?,
             R::LinkDelete(link) => self.delete_link(&link)?,
-            R::LinkSet(change) => self.change_link(&change)?,
+            R::LinkSet(change) => {
+                let doubts = self.doubt_move(&change);
+                self.change_link(&change)?;
+                return Ok(doubts.map_or(Reply::Done, Reply::Warned));
+            }
             R::QdiscAdd(spec) => self.put_qdisc(&spec, qdiscs::How::Add, origin)?,
             R::QdiscReplace(spec) => self.put_qdisc(&spec, qdiscs::How::Replace, origin)?,
             R::QdiscChange(spec) => self.put_qdisc(&spec, qdiscs::How::Change, origin)?,
@@ -715,6 +719,7 @@ impl Draft<'_> {
             R::VrfAdd(vrf) => _ = self.add_vrf(&vrf.name, vrf.table, origin)?,
             R::VrfDelete(vrf) => {
                 self.check_no_zone_is_in(&vrf.name)?;
+                self.check_no_port_is_bared(&vrf.name)?;
                 self.delete_vrf(&vrf.name)?;
             }
             R::VrfSet(change) => self.change_vrf(&change)?,

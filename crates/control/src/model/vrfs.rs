@@ -6,8 +6,8 @@ use api::{
     FilterTarget, LinkChange, MAIN_VRF, Origin, PolicySpec, Refusal, RefusalCode, StateSpec,
     VrfChange, VrfView,
 };
-use tables::{QdiscDevice, TableId, TableRef, Tables};
-use types::{Ike, IpPrefix, Ipsec, Share, VrfId};
+use tables::{FilterPlace, QdiscDevice, TableId, TableRef, Tables};
+use types::{FilterHook, Ike, IpPrefix, Ipsec, Share, VrfId};
 
 use super::Draft;
 use super::desired::{Desired, DesiredRoute, DesiredVrf, defaults_in_force};
@@ -18,8 +18,11 @@ use super::security::place_of_index;
 use crate::describe;
 use crate::grammar::{DOWN_WITH_PORTS, VRF_IS_UP};
 
-/// Commands that an error names.
+/// Commands that an error names, or ports.
 const COMMANDS: usize = 4;
+
+/// What [`Draft::only_in`] calls flows.
+const FLOWS: &str = "flows";
 
 impl Draft<'_> {
     /// Adds a VRF, with the routing table `table` or one that the gateway chooses. Routes that the
@@ -174,6 +177,88 @@ impl Draft<'_> {
             }
         }
         Ok(places)
+    }
+
+    /// Refuses that a VRF goes whose ports would leave flows or filters behind: they go to `main`, and
+    /// whoever puts them up there has to know that nothing drops what these have dropped. What was kept of
+    /// former commands is done all the same.
+    pub(super) fn check_no_port_is_bared(&self, name: &str) -> Result<(), Refusal> {
+        let mut ports = self.desired.ports.of_vrf(name);
+        let Some(first) = ports.next().filter(|_| !self.is_restoring) else { return Ok(()) };
+        let lacking = self.only_in(name, MAIN_VRF)?;
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        let what = lacking.join(" and ");
+        let named: Vec<_> = ports.by_ref().take(COMMANDS - 1).collect();
+        let named: Vec<_> = core::iter::once(first).chain(named).map(String::as_str).collect();
+        let more = match ports.count() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let (ports, go) = match named.len() {
+            1 => ("port", "goes"),
+            _ => ("ports", "go"),
+        };
+        let named = named.join(", ");
+        let message = format!(
+            "VRF {name} has {what}, and {MAIN_VRF}, to which {ports} {named}{more} {go}, has none: nothing \
+             would drop there what these drop"
+        );
+        let mut removed = Vec::new();
+        for what in &lacking {
+            match *what {
+                FLOWS => removed.push(format!("`hitpath flow del vrf={name}`")),
+                _ => {
+                    let hooks = self.hooks_filtered(self.desired.vrf(name)?);
+                    removed.extend(
+                        hooks.map(|hook| format!("`hitpath filter del vrf {name} {hook}`")),
+                    );
+                }
+            }
+        }
+        let hint = format!(
+            "move each port first, `hitpath link set {first} nomaster`, or remove the {what}, {}",
+            removed.join(" and ")
+        );
+        Err(Refusal::new(RefusalCode::InUse, message).with_hint(hint))
+    }
+
+    /// What a port is told that leaves flows or filters behind, and comes to a VRF that has none.
+    pub(super) fn doubt_move(&self, change: &LinkChange) -> Option<String> {
+        let port = self.desired.ports.get(&change.port)?;
+        let to = change.vrf.as_deref()?;
+        let lacking = self.only_in(&port.vrf, to).ok().filter(|lacking| !lacking.is_empty())?;
+        let (what, from) = (lacking.join(" and "), &port.vrf);
+        Some(format!(
+            "port {} leaves the {what} of VRF {from}, and VRF {to} has none: nothing drops there what \
+             these have dropped",
+            change.port
+        ))
+    }
+
+    /// What packets of a VRF meet that may drop them, as far as the other VRF has nothing of the kind.
+    fn only_in(&self, vrf: &str, other: &str) -> Result<Vec<&'static str>, Refusal> {
+        let (vrf, other) = (self.desired.vrf(vrf)?, self.desired.vrf(other)?);
+        let has_flows = |vrf| self.tables.pipeline().has(vrf);
+        let has_filters = |vrf| self.hooks_filtered(vrf).next().is_some();
+        let mut only = Vec::new();
+        if has_flows(vrf) && !has_flows(other) {
+            only.push(FLOWS);
+        }
+        if has_filters(vrf) && !has_filters(other) {
+            only.push("filters");
+        }
+        Ok(only)
+    }
+
+    /// Where a VRF has filters.
+    fn hooks_filtered(&self, vrf: VrfId) -> impl Iterator<Item = FilterHook> {
+        let target = tables::FilterTarget::Vrf(vrf);
+        let is_filtered = move |hook: &FilterHook| {
+            self.tables.filter(FilterPlace { target, hook: *hook }).is_some()
+        };
+        FilterHook::ALL.into_iter().filter(is_filtered)
     }
 
     /// Removes a VRF that has no policies and no SAs. Its ports go back to `main`, as with Linux,

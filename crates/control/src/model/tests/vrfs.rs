@@ -494,3 +494,73 @@ fn a_reload_warns_of_routes_that_lead_nowhere() {
     let told = warnings(&control, &text(&of_file.concat()));
     assert!(told.iter().any(|it| it.ends_with(": 10.7.0.0/16 of VRF v1")), "{told:?}");
 }
+
+/// Its ports go to `main`. What its flows and filters have dropped would pass there once they are up.
+#[test]
+fn a_vrf_whose_ports_would_leave_flows_or_filters_is_not_removed() {
+    for (what, add, beside, remove) in [
+        (
+            "flows",
+            "flow add vrf=blue,in_port=lan,actions=drop",
+            "flow add priority=1,actions=NORMAL",
+            "flow del vrf=blue",
+        ),
+        (
+            "filters",
+            "filter add vrf blue egress action drop",
+            "filter add vrf main ingress pref 1 action pass",
+            "filter del vrf blue egress",
+        ),
+    ] {
+        let mut control = gateway();
+        run(&mut control, "link add blue type vrf table 10");
+        run(&mut control, "link set lan master blue");
+        run(&mut control, add);
+        let refusal = refused(&mut control, "link del blue");
+        assert_eq!(refusal.code, api::RefusalCode::InUse);
+        let said = format!("VRF blue has {what}, and main, to which port lan goes, has none");
+        assert!(refusal.message.starts_with(&said), "{refusal}");
+        let hint = refusal.hint.as_deref().unwrap_or_default();
+        assert!(hint.contains("`hitpath link set lan nomaster`"), "{hint}");
+        assert!(hint.ends_with(&format!("remove the {what}, `hitpath {remove}`")), "{hint}");
+        // In main are some as well.
+        let mut other = gateway();
+        for line in [
+            "vrf add blue",
+            "link set lan master blue",
+            add,
+            beside,
+            "link del blue",
+            "vrf add blue",
+        ] {
+            run(&mut other, line);
+        }
+        // What the hint says.
+        let mut moved = gateway();
+        for line in ["vrf add blue", "link set lan master blue", add] {
+            run(&mut moved, line);
+        }
+        let reply = super::run(&mut moved, "link set lan nomaster").unwrap();
+        let api::Reply::Warned(warning) = reply else { panic!("{reply:?}") };
+        let said = format!("port lan leaves the {what} of VRF blue, and VRF main has none");
+        assert!(warning.starts_with(&said), "{warning}");
+        run(&mut moved, "link del blue");
+        run(&mut control, remove);
+        run(&mut control, "link del blue");
+    }
+    // All that go are counted.
+    let mut control = gateway();
+    run(&mut control, "vrf add blue");
+    run(&mut control, "flow add vrf=blue,actions=drop");
+    run(&mut control, "filter add vrf blue ingress action drop");
+    for number in 1..=6 {
+        run(&mut control, &format!("link add link lan name lan.{number} type vlan id {number}"));
+        run(&mut control, &format!("link set lan.{number} master blue"));
+    }
+    let refusal = refused(&mut control, "vrf del blue").message;
+    let said =
+        "has flows and filters, and main, to which ports lan.1, lan.2, lan.3, lan.4 and 2 more go,";
+    assert!(refusal.contains(said), "{refusal}");
+    // A setting that moves nothing says nothing.
+    assert_eq!(super::run(&mut control, "link set lan.1 mtu 1400").unwrap(), api::Reply::Done);
+}
