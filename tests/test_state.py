@@ -285,6 +285,10 @@ def ipsec(gateway):
     return {vrf["name"]: (vrf["ipsec"], vrf["closed"]) for vrf in gateway.json("vrf", "show")}
 
 
+def closed_by_flows(gateway):
+    return {flow.get("vrf", "main") for flow in gateway.json("flow", "show") if flow["actions"] == "drop"}
+
+
 def test_what_a_repair_may_have_lost_leaves_vrfs_closed(gateway):
     gateway.run("vrf", "add", "blue")
     words = "dir out vrf blue tmpl src 192.0.2.1 dst 192.0.2.2 proto esp reqid 9 mode tunnel"
@@ -297,16 +301,36 @@ def test_what_a_repair_may_have_lost_leaves_vrfs_closed(gateway):
     data[data.index(b"xfrm policy add")] ^= 0x20
     log.write_bytes(data)
     said = state("repair", gateway.state_path).stdout
-    assert "policies, flows and the firewall may be lost" in said and "`hitpath vrf set NAME ipsec auto`" in said
+    assert "policies, flows, filters and the firewall may be lost" in said
+    assert "`hitpath vrf set NAME ipsec auto`" in said and "`hitpath state drop`" in said
     gateway.start_again()
     assert "hitpath vrf set blue ipsec auto" in gateway.log()
+    vrfs = {"main", "blue", "green"}
+    for vrf in vrfs:
+        assert f"hitpath flow del --strict 'vrf={vrf},table=0,priority=0'" in gateway.log()
     for _ in range(2):
         assert ipsec(gateway)["blue"] == ipsec(gateway)["green"] == ("required", True)
+        assert closed_by_flows(gateway) == vrfs
         crash(gateway)
     # Who opens one is heard.
     gateway.run("vrf", "set", "green", "ipsec", "auto")
+    gateway.run("flow", "del", "--strict", "vrf=green,table=0,priority=0")
     crash(gateway)
     assert ipsec(gateway)["green"] == ("auto", False) and ipsec(gateway)["blue"] == ("required", True)
+    assert closed_by_flows(gateway) == vrfs - {"green"}
+
+
+def test_a_torn_last_write_that_is_repaired_closes_nothing(gateway):
+    gateway.run("vrf", "add", "green")
+    gateway.run("vrf", "add", "blue")
+    gateway.kill()
+    log = gateway.state_path / "log"
+    log.write_bytes(log.read_bytes()[:-7])
+    said = state("repair", gateway.state_path).stdout
+    assert "could not be read" in said and "may be lost" not in said
+    gateway.start_again()
+    assert ipsec(gateway)["green"] == ("auto", False) and "blue" not in ipsec(gateway)
+    assert not closed_by_flows(gateway)
 
 
 def test_a_log_that_is_missing_is_refused(gateway):

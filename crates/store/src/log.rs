@@ -347,6 +347,13 @@ mod tests {
         let directory = open(&path);
         assert!(!directory.read().unwrap().unwrap().is_incomplete);
         assert!(!directory.repair().unwrap().is_incomplete, "nothing was lost");
+        // Nor is by a last write that was cut short.
+        let mut bytes = fs::read(&file).unwrap();
+        let length = bytes.len();
+        bytes.extend_from_slice(b"HPL1torn");
+        fs::write(&file, &bytes).unwrap();
+        let repaired = directory.repair().unwrap();
+        assert!(repaired.lost.iter().eq([&(length..length + 8)]) && !repaired.is_incomplete);
     }
 
     #[test]

@@ -70,7 +70,8 @@ pub struct Repaired {
     pub changes: usize,
     /// The bytes of the log that could not be read.
     pub lost: Vec<Range<usize>>,
-    /// Whether anything was lost, of the log or of the keys.
+    /// Whether anything was lost, of the log or of the keys, but for a last write that was cut short and
+    /// so never answered.
     pub is_incomplete: bool,
 }
 
@@ -164,8 +165,8 @@ impl Directory {
         Ok(keys)
     }
 
-    /// Keeps of a damaged log what can be read, with a mark if that is not all. The damaged one
-    /// stays beside it, and in its place until the other one is written.
+    /// Keeps of a damaged log what can be read, with a mark if that is not all that was answered. The
+    /// damaged one stays beside it, and in its place until the other one is written.
     ///
     /// # Errors
     /// If the system refuses, if there is nothing to repair, or nothing can be read.
@@ -199,7 +200,7 @@ impl Directory {
         let keys: Vec<_> = keys.into_iter().collect();
         let next = generations.iter().max().map_or(0, |last| last + 1);
         let text = texts.concat();
-        let is_incomplete = known.is_incomplete || is_damaged || !lost.is_empty();
+        let is_incomplete = known.is_incomplete || is_damaged;
         let header = Header { generation: Some(next), is_incomplete, ..known };
         let backup = self.copy_aside("log.damaged")?;
         write(self, &header, &text, &keys).map_err(|error| {

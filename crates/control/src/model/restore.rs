@@ -200,13 +200,19 @@ impl Control {
             // What a port of the file goes back for, is in nobody's way but its own.
             let goes_back =
                 command.starts_with("link delete ") && matches!(request, Request::LinkSet(_));
-            let is_of_firewall =
-                matches!(request, Request::FirewallReplace(_) | Request::FirewallDelete);
+            let is_firewall = matches!(request, Request::FirewallReplace(_));
+            let ends_firewall = matches!(request, Request::FirewallDelete);
+            let ended = match &request {
+                Request::VrfDelete(vrf) => Some(vrf.name.clone()),
+                _ => None,
+            };
             let done = draft.carry_out_or_leave(request, now);
             match &done {
-                Err(_) => flows.lost.of_firewall.extend(vrfs_of_firewall),
-                Ok(_) if is_of_firewall => flows.lost.of_firewall.clear(),
-                Ok(_) => {}
+                // Whether it was there or refused before: there is none.
+                _ if ends_firewall => flows.lost.forget_firewall(),
+                Ok(_) if is_firewall => flows.lost.forget_firewall(),
+                Ok(_) => ended.iter().for_each(|vrf| flows.lost.forget_vrf(vrf)),
+                Err(_) => flows.lost.note_firewall(vrfs_of_firewall),
             }
             match done {
                 Ok(_) => restored.done += 1,

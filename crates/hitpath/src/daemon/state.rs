@@ -138,7 +138,10 @@ fn restore(
         );
     }
     let texts = saved.changes.iter().map(String::as_str);
-    let restored = control.restore(texts, &saved.keys, is_same, now);
+    let mut restored = control.restore(texts, &saved.keys, is_same, now);
+    if saved.is_incomplete {
+        control.drop_everything(&mut restored);
+    }
     audit.restored(&restored, directory.path());
     if restored.done > 0 {
         tracing::info!(changes = restored.done, "made anew what commands had changed");
@@ -167,8 +170,8 @@ fn restore(
     for (vrf, priority) in &restored.dropping {
         tracing::error!(
             %vrf,
-            "drops everything, as the firewall, or flows that commands had made, did not come back: \
-            make them anew, and open it by `hitpath flow del --strict \
+            "drops everything, as the firewall, or flows that commands had made, did not come back or \
+            may be lost: make them anew, and open it by `hitpath flow del --strict \
             'vrf={vrf},table=0,priority={priority}'`"
         );
     }
@@ -181,9 +184,8 @@ fn restore(
     }
     if saved.is_incomplete {
         tracing::warn!(
-            "the log was repaired, and a part of it is lost: policies, flows and the firewall too, \
-            perhaps; see `hitpath diff`. VRFs with policies, and those with `ipsec = \"off\"`, \
-            forward all the same"
+            "the log was repaired, and a part of it is lost: policies, flows, filters and the firewall \
+            too, perhaps; see `hitpath diff`"
         );
         for vrf in control.require_policies() {
             tracing::warn!(

@@ -39,9 +39,12 @@ enum What {
     /// Keep of a damaged log what can be read
     ///
     /// The damaged log stays beside it. What could not be read is said by its place; look at
-    /// `hitpath diff` once the gateway runs again. If anything is lost, VRFs without policies
-    /// forward nothing across their boundary from then on, unless the configuration file says
-    /// `ipsec = "off"` of them: `hitpath vrf set NAME ipsec auto` opens one.
+    /// `hitpath diff` once the gateway runs again. If anything is lost but a last write that was cut
+    /// short, each VRF drops everything from the next start on, since flows and the firewall may be
+    /// lost: the gateway's log names the flow to remove. VRFs without policies forward nothing across
+    /// their boundary then, unless the configuration file says `ipsec = "off"` of them: `hitpath vrf
+    /// set NAME ipsec auto` opens one. Where the configuration file says all, `hitpath state drop` is
+    /// what you want.
     Repair(At),
     /// Forget all that commands have changed
     ///
@@ -117,11 +120,11 @@ fn repair(directory: &Directory, is_json: bool) -> anyhow::Result<Exit> {
     output::line(&format!("the damaged log is {}", repaired.backup.display()))?;
     if repaired.is_incomplete {
         output::line(
-            "policies, flows and the firewall may be lost: VRFs without policies forward nothing \
-            across their boundary from the next start on, unless the configuration file says ipsec \
-            = \"off\" of them; `hitpath vrf set NAME ipsec auto` opens one that is a plain router. \
-            Look first whether it had flows or a firewall by command: without, it forwards what \
-            these have dropped",
+            "policies, flows, filters and the firewall may be lost: from the next start on each VRF \
+            drops everything, and the gateway's log names the flow to remove once they are there \
+            again. VRFs without policies forward nothing across their boundary then, unless the \
+            configuration file says ipsec = \"off\" of them; `hitpath vrf set NAME ipsec auto` opens \
+            one that is a plain router. `hitpath state drop` begins with the configuration file alone",
         )?;
     }
     Ok(Exit::Done)

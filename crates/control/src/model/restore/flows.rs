@@ -1,13 +1,13 @@
 //! Flows that come back after a restart, and VRFs whose flows do not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{FlowChange, FlowChanges, FlowCommand, MAIN_VRF, Origin, Refusal, Request};
 
 use types::VrfId;
 
-use super::super::Draft;
 use super::super::flows::{all_of, shown_strictly};
+use super::super::{Control, Draft};
 use super::{Restored, is_left};
 
 /// Changes of flows that stand behind each other in the log. They are made together: each by itself
@@ -34,8 +34,12 @@ impl<'t> Flows<'t> {
         let mut refused = Vec::new();
         draft.make_flows(&lines, &mut refused);
         restored.done += (lines.len() - refused.len()) as u64;
-        for (command, refusal) in refused {
-            self.lost.note(command);
+        let mut refused = refused.into_iter().peekable();
+        for (command, _) in &lines {
+            // Those that are refused are in the order of the lines.
+            let refusal = refused.next_if(|(line, _)| core::ptr::eq(*line, *command));
+            self.lost.note(command, refusal.is_some());
+            let Some((_, refusal)) = refusal else { continue };
             // What it is about is gone with the former file.
             if !is_same_file && is_left(&refusal, &None, draft.desired, *has_lost) {
                 restored.left += 1;
@@ -69,29 +73,107 @@ impl Draft<'_> {
     }
 }
 
-/// VRFs of which flows did not come back.
+/// Flows that did not come back, and the firewall.
 #[derive(Default)]
 pub(super) struct LostFlows {
-    vrfs: BTreeSet<String>,
-    /// Those of the firewall.
-    pub(super) of_firewall: BTreeSet<String>,
-    /// Any may be one of them.
-    may_be_any: bool,
+    /// By VRF: what names the flows.
+    vrfs: BTreeMap<String, BTreeSet<String>>,
+    /// VRFs of a firewall that is refused.
+    of_firewall: BTreeSet<String>,
+    /// Whether a firewall cannot be read: any VRF may be one of its own.
+    is_firewall_unread: bool,
 }
 
 impl LostFlows {
-    /// A command did not come back. One that only takes flows away lets nothing pass that it would not.
-    fn note(&mut self, command: &str) {
-        let Some(flow) = command.strip_prefix("flow add ") else { return };
-        let fields = flow.split([',', ' ']);
-        let vrf = fields.filter_map(|field| field.strip_prefix("vrf=")).next();
-        self.vrfs.insert(vrf.unwrap_or(MAIN_VRF).trim_matches('"').to_owned());
+    /// A command came back, or did not. What the last one says of a flow counts. One that only takes
+    /// flows away lets nothing pass that it would not.
+    fn note(&mut self, command: &str, is_refused: bool) {
+        if !is_refused && self.vrfs.is_empty() {
+            return;
+        }
+        let (flow, is_lost) = match command.strip_prefix("flow add ") {
+            Some(flow) => (flow, is_refused),
+            None => match command.strip_prefix("flow del --strict ") {
+                Some(flow) => (flow, false),
+                None => return,
+            },
+        };
+        let (vrf, name) = named(flow);
+        if is_lost {
+            self.vrfs.entry(vrf).or_default().insert(name);
+        } else if let Some(flows) = self.vrfs.get_mut(&vrf) {
+            flows.remove(&name);
+            if flows.is_empty() {
+                self.vrfs.remove(&vrf);
+            }
+        }
     }
 
-    /// The same of one that nobody can read.
+    /// The same of a command that nobody can read.
     pub(super) fn note_unread(&mut self, command: &str) {
-        self.note(command);
-        self.may_be_any |= command.starts_with("firewall ");
+        self.note(command, true);
+        self.is_firewall_unread |= command.starts_with("firewall ");
+    }
+
+    /// A firewall of these VRFs is refused.
+    pub(super) fn note_firewall(&mut self, vrfs: Vec<String>) {
+        self.of_firewall.extend(vrfs);
+    }
+
+    /// What was refused before has another firewall in its place, or was deleted.
+    pub(super) fn forget_firewall(&mut self) {
+        self.of_firewall.clear();
+        self.is_firewall_unread = false;
+    }
+
+    /// A VRF is gone, and its flows with it.
+    pub(super) fn forget_vrf(&mut self, name: &str) {
+        self.vrfs.remove(name);
+        self.of_firewall.remove(name);
+    }
+}
+
+/// The VRF of a flow as the log has it, and what names the flow in the VRF: what there is beside its
+/// cookie, its timeouts and its actions.
+fn named(flow: &str) -> (String, String) {
+    let end = flow.find("actions=").unwrap_or(flow.len());
+    let words = flow[..end].split([',', ' ']).filter(|word| !word.is_empty());
+    let mut vrf = MAIN_VRF;
+    let mut names = BTreeSet::new();
+    let mut priority = "priority=32768";
+    for word in words {
+        match word.split_once('=') {
+            Some(("vrf", name)) => vrf = name.trim_matches('"'),
+            Some(("priority", _)) => priority = word,
+            Some(("cookie" | "idle_timeout" | "hard_timeout", _)) => {}
+            _ => _ = names.insert(word),
+        }
+    }
+    names.insert(priority);
+    (vrf.to_owned(), names.into_iter().collect::<Vec<_>>().join(","))
+}
+
+impl Control {
+    /// Has each VRF drop everything that does not do so already: for a log of which a part is lost, so
+    /// that nobody knows which VRFs had flows, filters or a firewall by command.
+    pub fn drop_everything(&mut self, restored: &mut Restored) {
+        let tables = self.tables();
+        let (randomness, sequences) = (&mut self.randomness, &mut self.sequences);
+        let mut draft =
+            Draft::new(tables, &mut self.desired, randomness, sequences, Origin::Runtime);
+        draft.connections = Some(self.connections);
+        draft.sa_events = Some(&mut self.sa_events);
+        draft.journal = self.journal.as_mut();
+        let closed: BTreeSet<_> = restored.dropping.iter().map(|(name, _)| name.clone()).collect();
+        let open = draft.desired.vrfs.iter().filter(|(name, _)| !closed.contains(*name));
+        let open: Vec<_> = open.map(|(name, vrf)| (name.clone(), vrf.id)).collect();
+        restored.lacking.clear();
+        for (name, vrf) in open {
+            draft.drop_all_of(name, vrf, restored);
+        }
+        let tables = draft.tables;
+        self.publisher.publish(tables);
+        self.settle_sa_events();
     }
 }
 
@@ -100,34 +182,35 @@ impl Draft<'_> {
     /// what those have dropped.
     pub(super) fn drop_without_flows(&mut self, lost: &LostFlows, restored: &mut Restored) {
         let has_firewall = self.desired.firewall.is_some();
-        let is_firewall_lost = |name: &String| !has_firewall && lost.of_firewall.contains(name);
+        let is_firewall_lost = |name: &String| {
+            !has_firewall && (lost.is_firewall_unread || lost.of_firewall.contains(name))
+        };
         let all = self.desired.vrfs.iter();
         let concerned: Vec<(String, VrfId, bool)> = all
-            .filter(|(name, _)| {
-                lost.may_be_any || lost.vrfs.contains(*name) || is_firewall_lost(name)
-            })
+            .filter(|(name, _)| lost.vrfs.contains_key(*name) || is_firewall_lost(name))
             .map(|(name, vrf)| (name.clone(), vrf.id, is_firewall_lost(name)))
             .collect();
         self.origin = Origin::Runtime;
         for (name, vrf, is_firewall_lost) in concerned {
-            let priority = match (self.tables.pipeline().has(vrf), is_firewall_lost) {
-                // Below all others, so that it changes nothing for a VRF that has some again.
-                (false, _) => 0,
-                // The others may let pass what the firewall would not have let come to them.
-                (true, true) => u16::MAX,
-                (true, false) => {
-                    restored.lacking.push(name);
-                    continue;
-                }
-            };
-            let flow =
-                format!("{} actions=drop", shown_strictly(&all_of(vrf, priority), self.desired));
-            let change = FlowChange { command: FlowCommand::Add, flow, line: None };
-            let changes = FlowChanges { changes: vec![change], replace: false };
-            match self.carry_out_or_leave(Request::FlowChange(changes), self.now) {
-                Ok(_) => restored.dropping.push((name, priority)),
-                Err(refusal) => restored.refuse("a flow that drops everything", &refusal),
+            if self.tables.pipeline().has(vrf) && !is_firewall_lost {
+                restored.lacking.push(name);
+            } else {
+                self.drop_all_of(name, vrf, restored);
             }
+        }
+    }
+
+    /// Has a VRF drop everything. By a flow below all others if it has none, so that this changes
+    /// nothing once it has some again; otherwise above them, as they may let pass what would not have come
+    /// to them.
+    fn drop_all_of(&mut self, name: String, vrf: VrfId, restored: &mut Restored) {
+        let priority = if self.tables.pipeline().has(vrf) { u16::MAX } else { 0 };
+        let flow = format!("{} actions=drop", shown_strictly(&all_of(vrf, priority), self.desired));
+        let change = FlowChange { command: FlowCommand::Add, flow, line: None };
+        let changes = FlowChanges { changes: vec![change], replace: false };
+        match self.carry_out_or_leave(Request::FlowChange(changes), self.now) {
+            Ok(_) => restored.dropping.push((name, priority)),
+            Err(refusal) => restored.refuse("a flow that drops everything", &refusal),
         }
     }
 }

@@ -175,13 +175,87 @@ fn other_flows_do_not_stand_in_for_a_firewall() {
     // A later command took it away.
     let text = changes.text + "firewall delete\n";
     let (_, report) = restore(&other, &[Changes { text, ..changes }], false);
-    assert_eq!(report.dropping.len(), 2, "{report:?}");
+    assert_eq!((report.dropping, report.lacking), (vec![], vec![]));
     // A flow above others, of which nobody knows what they drop.
     let mut control = keeping(SITE);
     run(&mut control, "flow add priority=1,actions=NORMAL").unwrap();
     run(&mut control, "flow add priority=9,in_port=dmz,actions=drop").unwrap();
     let (_, report) = restore(&other, &[control.take_changes()], false);
     assert_eq!((report.dropping, report.lacking), (vec![], vec!["main".to_owned()]));
+}
+
+/// What the log says last of a flow is what is missing, or not.
+#[test]
+fn flows_that_were_gone_are_not_missed() {
+    let lost = "flow add cookie=0x7, vrf=red, table=0, idle_timeout=9, priority=5,ip,in_port=gone actions=drop";
+    let more = "flow add vrf=red, table=0, in_port=gone actions=drop";
+    let deleted = "flow del --strict vrf=red,table=0,priority=5,in_port=gone,ip";
+    for (lines, dropping) in [
+        (&[lost][..], &["red"][..]),
+        (&[lost, deleted], &[]),
+        (&[lost, deleted, lost], &["red"]),
+        (&[lost, more, deleted], &["red"]),
+        (&[more, "flow del --strict vrf=red,table=0,priority=32768,in_port=gone"], &[]),
+        // Others.
+        (&[lost, "flow del --strict table=0,priority=5,in_port=gone,ip"], &["red"]),
+        (&[lost, "flow del --strict vrf=red,table=1,priority=5,in_port=gone,ip"], &["red"]),
+        (&[lost, "flow del --strict vrf=red,table=0,priority=5,ip"], &["red"]),
+        // One that is there in its place.
+        (
+            &[
+                "flow add table=0, priority=5,ip actions=resubmit(,0)",
+                "flow add table=0, priority=5,ip actions=drop",
+                "flow del --strict table=0,priority=5,ip",
+            ],
+            &[],
+        ),
+        // With their VRF.
+        (
+            &["vrf add green", &lost.replace("red", "green"), "vrf delete green", "vrf add green"],
+            &[],
+        ),
+    ] {
+        let text = lines.iter().map(|line| format!("{line}\n")).collect();
+        let changes = Changes { text, ..Changes::default() };
+        let (_, report) = restore(SITE, &[changes], true);
+        let names: Vec<_> = report.dropping.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, dropping, "{lines:?} {report:?}");
+        assert_eq!(report.lacking, Vec::<String>::new());
+    }
+}
+
+/// Nobody knows what was in the part that is lost.
+#[test]
+fn after_a_loss_each_vrf_drops_everything() {
+    let mut control = keeping(SITE);
+    run(&mut control, "vrf set blue ipsec off").unwrap();
+    run(&mut control, "flow add priority=7,actions=NORMAL").unwrap();
+    // Of a port that is gone.
+    let text =
+        control.take_changes().text + "flow add vrf=red, table=0, in_port=gone actions=drop\n";
+    let changes = Changes { text, ..Changes::default() };
+    let (mut restored, mut report) = restore(SITE, &[changes], true);
+    assert_eq!(report.dropping, [("red".to_owned(), 0)]);
+    restored.keep_changes(true);
+    restored.drop_everything(&mut report);
+    consistent(&restored);
+    report.dropping.sort();
+    let closed = [("blue", 0), ("main", u16::MAX), ("red", 0)];
+    assert_eq!(report.dropping, closed.map(|(name, priority)| (name.to_owned(), priority)));
+    for (vrf, priority) in closed {
+        let shown = show(&mut restored, &format!("flow show vrf={vrf}"));
+        assert!(shown.contains(&format!("table=0, priority={priority} actions=drop")), "{shown}");
+    }
+    // So it stays until somebody opens them.
+    let all = restored.all_changes();
+    let (mut again, report) = restore(SITE, &[all], true);
+    assert_eq!(report.dropping, []);
+    assert_eq!(show(&mut again, "flow show"), show(&mut restored, "flow show"));
+    for (vrf, priority) in closed {
+        let place = format!("flow del --strict vrf={vrf},table=0,priority={priority}");
+        run(&mut again, &place).unwrap();
+    }
+    assert_eq!(show(&mut again, "flow show").matches("actions=").count(), 1);
 }
 
 /// What masquerade without a port was accepted with before did nothing.
