@@ -39,6 +39,8 @@ use self::diagnostic::Errors;
 pub use self::diagnostic::near;
 pub(crate) use self::diagnostic::nearest;
 pub use self::diagnostic::{Diagnostic, Diagnostics};
+pub use self::flows::FlowPlaces;
+pub(crate) use self::flows::WrongFlow;
 use self::keys::{SECTIONS, Section};
 pub(crate) use self::qdisc::qdisc_spec;
 use self::reader::{Table, quoted};
@@ -84,6 +86,8 @@ pub struct Config {
     pub filters: Vec<FilterSpec>,
     /// The flows, in the file's order.
     pub flows: Vec<String>,
+    /// Where they are.
+    pub flow_places: FlowPlaces,
     /// The firewall, where the file has one.
     pub firewall: Option<FirewallSpec>,
     /// What is right, and worth a note, with its place: a number that was rounded, policies that
@@ -263,10 +267,11 @@ fn load_with(
     check_token: CheckToken<'_>,
 ) -> Result<Config, Diagnostics> {
     let mut errors = Errors::new(text);
-    let mut config = read(text, notes, (read_keys, check_token), &mut errors);
+    let (mut config, values) = read(text, notes, (read_keys, check_token), &mut errors);
     if errors.count() > 0 {
         return Err(errors.into_diagnostics(name));
     }
+    config.flow_places = FlowPlaces::new(name, text, &values);
     config.notes = errors.into_notes(name).0;
     Ok(config)
 }
@@ -274,14 +279,20 @@ fn load_with(
 /// How other files are read.
 type Readers<'r> = (ReadKeys<'r>, CheckToken<'r>);
 
-fn read(text: &str, notes: Notes, readers: Readers<'_>, errors: &mut Errors<'_>) -> Config {
+/// Returns the configuration, and where its flows are.
+fn read(
+    text: &str,
+    notes: Notes,
+    readers: Readers<'_>,
+    errors: &mut Errors<'_>,
+) -> (Config, Vec<usize>) {
     if text.len() > MAX_FILE {
         errors.add(
             0,
             format!("the file has {} bytes", text.len()),
             Some(format!("{MAX_FILE} bytes at most")),
         );
-        return Config::default();
+        return <_>::default();
     }
     let (document, broken) = DeTable::parse_recoverable(text);
     let broken: Vec<_> = broken
@@ -297,14 +308,14 @@ fn read(text: &str, notes: Notes, readers: Readers<'_>, errors: &mut Errors<'_>)
     config
 }
 
-/// `whole` says that all of the file was TOML.
+/// Returns the configuration, and where its flows are. `whole` says that all of the file was TOML.
 fn interpret(
     document: &Spanned<DeTable<'_>>,
     whole: bool,
     notes: Notes,
     (read_keys, check_token): Readers<'_>,
     errors: &mut Errors<'_>,
-) -> Config {
+) -> (Config, Vec<usize>) {
     let document = document.get_ref();
     refuse_unknown_sections(document, errors);
     let whole = whole && errors.count() == 0;
@@ -396,6 +407,7 @@ fn interpret(
         fire.iter().for_each(|fire| fire.note_shadowed(errors));
     }
     let has_keys = read.states.iter().any(|state| security::has_own_key(&state.table));
+    let flow_values: Vec<_> = read.flows.iter().map(|flow| flow.table.place("flow")).collect();
     let config = Config {
         gateway,
         conntrack,
@@ -410,22 +422,25 @@ fn interpret(
         policies: values(read.policies),
         filters: values(read.filters),
         flows: values(read.flows),
+        flow_places: FlowPlaces::default(),
         firewall: fire.map(|fire| fire.spec),
         notes: Vec::new(),
     };
-    // The tables have the last word. What they alone refuse is rare, and no one place in the file
-    // is to blame for it.
+    // The tables have the last word. What they alone refuse is rare, and but for flows no one place in
+    // the file is to blame for it.
     if errors.count() == 0 {
         let plan = crate::Control::new(1, [0; 32]).plan(config.clone());
         if let Some(refusal) = plan.refusal() {
-            errors.add(0, refusal.message.clone(), refusal.hint.clone());
+            let wrong = plan.wrong_flow();
+            let at = wrong.map(|wrong| wrong.byte(flow_values[wrong.at], &config.flows[wrong.at]));
+            errors.add(at.unwrap_or(0), refusal.message.clone(), refusal.hint.clone());
         }
         plan.warnings().iter().for_each(|warning| errors.note(0, warning));
         if notes == Notes::All {
             plan.boundaries().iter().for_each(|boundary| errors.note(0, &boundary.text));
         }
     }
-    config
+    (config, flow_values)
 }
 
 fn values<T>(said: Vec<Said<'_, T>>) -> Vec<T> {

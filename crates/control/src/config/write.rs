@@ -147,6 +147,7 @@ impl Writer {
             policies,
             filters,
             flows,
+            flow_places: _,
             firewall,
             notes: _,
         } = config;

@@ -28,6 +28,7 @@ impl Control {
             is_restoring: false,
             connections: Some(self.connections),
             now,
+            wrong_flow: None,
         };
         let mark = draft.journal.as_ref().map(|journal| journal.mark());
         let mut report = draft.carry_out_all(requests, on_refusal, now);

@@ -20,6 +20,7 @@ use super::desired::Desired;
 use super::refuse::refusal;
 use super::reload::Notes;
 use super::{Control, Draft};
+use crate::config::{Config, WrongFlow};
 
 /// The names of what there is. SAs have none: they come and go by rekeying, and their slots are used
 /// anew, so that a flow that named one would match another peer's packets some day.
@@ -118,15 +119,17 @@ fn word_of_pool(why: &FlowError) -> &'static [&'static str] {
     }
 }
 
+/// The column of the first of these words among the actions of a flow, from 1.
+fn column_of(text: &str, words: &[&str]) -> Option<usize> {
+    let actions = text.find("actions=").or_else(|| text.find("action=")).unwrap_or(0);
+    let found = words.iter().filter_map(|word| text[actions..].find(word)).min()?;
+    Some(text[..actions + found].chars().count() + 1)
+}
+
 /// What is said of a flow, with the column of the first of these words among its actions.
 fn placed(text: &str, words: &[&str], why: &dyn core::fmt::Display) -> String {
-    let actions = text.find("actions=").or_else(|| text.find("action=")).unwrap_or(0);
-    let found = words.iter().filter_map(|word| text[actions..].find(word)).min();
-    match found {
-        Some(found) => {
-            let column = text[..actions + found].chars().count() + 1;
-            format!("column {column}: {why}")
-        }
+    match column_of(text, words) {
+        Some(column) => format!("column {column}: {why}"),
         None => why.to_string(),
     }
 }
@@ -337,23 +340,30 @@ impl Draft<'_> {
     /// what there was. Ports may have got other numbers since: flows mean names.
     pub(super) fn reconcile_flows(
         &mut self,
-        flows: &[String],
+        config: &Config,
         before: &[(FlowId, String)],
         now: Time,
         notes: &mut Notes,
     ) -> Result<(), Refusal> {
+        let flows = &config.flows;
         if flows.is_empty() && before.is_empty() {
             let pipeline = self.tables.pipeline().clone();
             return self.make_connections(&pipeline, now);
         }
-        let refuse = |text: &str, why: &dyn core::fmt::Display| {
-            Refusal::new(RefusalCode::Invalid, format!("flow `{text}`: {why}"))
-        };
         let mut pipeline = self.tables.pipeline().clone();
         let mut wanted: Vec<(&str, Flow)> = Vec::new();
-        for text in flows {
-            let flow = parse_flow(text, &KnownNames(self.desired));
-            wanted.push((text, flow.map_err(|why| refuse(text, &why))?));
+        for (at, text) in flows.iter().enumerate() {
+            match parse_flow(text, &KnownNames(self.desired)) {
+                Ok(flow) => wanted.push((text, flow)),
+                Err(why) => {
+                    let wrong = WrongFlow { at, column: Some(why.column) };
+                    let said = match why.right.is_empty() {
+                        true => why.what,
+                        false => format!("{}; {}", why.what, why.right),
+                    };
+                    return Err(self.refuse_of_file(config, wrong, text, &said));
+                }
+            }
         }
         // Of several for one place the last counts.
         let said: HashMap<Place, usize> =
@@ -362,7 +372,8 @@ impl Draft<'_> {
         let known: BTreeMap<FlowId, Entry> =
             pipeline.entries().map(|entry| (entry.id, Entry::clone(entry))).collect();
         let mut gone = HashSet::new();
-        let mut new: Vec<(String, Flow)> = Vec::new();
+        // Each with its place in the file, if it is there.
+        let mut new: Vec<(Option<usize>, Flow)> = Vec::new();
         // VRFs of which a flow of a command goes, as what it is about is gone.
         let mut lacking = BTreeSet::new();
         for (id, text) in before {
@@ -382,7 +393,7 @@ impl Draft<'_> {
             }
             match again.filter(|_| stays) {
                 // Of another number of a port or VRF.
-                Some(flow) => new.push((shown_strictly(&flow, self.desired), flow)),
+                Some(flow) => new.push((None, flow)),
                 None => notes.note(ChangeKind::Removed, "flow", text),
             }
         }
@@ -403,7 +414,7 @@ impl Draft<'_> {
                 }
                 None => notes.note(ChangeKind::Added, "flow", text),
             }
-            more.push((shown_strictly(&flow, self.desired), flow));
+            more.push((Some(at), flow));
         }
         new.extend(more);
         // Without flows it would forward what these have dropped: as after a restart.
@@ -418,16 +429,34 @@ impl Draft<'_> {
                     "flow",
                     format!("{text}, in place of those that are gone"),
                 );
-                new.push((text, drop));
+                new.push((None, drop));
             }
         }
         let gone: Vec<_> = gone.into_iter().collect();
-        let (texts, new): (Vec<_>, Vec<_>) = new.into_iter().unzip();
-        let all = pipeline
-            .exchange(&gone, &new, Owner::User)
-            .map_err(|(at, why)| refuse(&texts[at], &why_not(&why, &pipeline, self.desired)))?;
+        let (places, new): (Vec<_>, Vec<_>) = new.into_iter().unzip();
+        let all = match pipeline.exchange(&gone, &new, Owner::User) {
+            Ok(all) => all,
+            Err((at, why)) => {
+                let text = shown_strictly(&new[at], self.desired);
+                let why_not = why_not(&why, &pipeline, self.desired);
+                return Err(match places[at] {
+                    Some(at) => {
+                        let wrong = WrongFlow { at, column: column_of(&flows[at], word_of(&why)) };
+                        self.refuse_of_file(config, wrong, &text, &why_not)
+                    }
+                    None => refuse_flow(&text, &why_not),
+                });
+            }
+        };
         let origins = self.desired.flows.clone();
-        self.put_pipeline(pipeline, (&all, &HashSet::new()), Origin::Runtime, now)?;
+        let done = self.put_pipeline(pipeline, (&all, &HashSet::new()), Origin::Runtime, now);
+        if let Err(not) = done {
+            let Some((flow, why)) = not.pool.as_deref() else { return Err(not.into()) };
+            let Some(&at) = said.get(&place(flow)) else { return Err(not.into()) };
+            let wrong = WrongFlow { at, column: column_of(&flows[at], word_of_pool(why)) };
+            let text = shown_strictly(flow, self.desired);
+            return Err(self.refuse_of_file(config, wrong, &text, why));
+        }
         let entries: Vec<_> = self.tables.pipeline().entries().cloned().collect();
         for entry in entries.into_iter().filter(|entry| entry.owner == Owner::User) {
             let is_said = said.contains_key(&place(&entry.flow));
@@ -437,6 +466,28 @@ impl Draft<'_> {
         }
         Ok(())
     }
+}
+
+impl Draft<'_> {
+    /// Refuses a flow of the file, and notes which it is.
+    fn refuse_of_file(
+        &mut self,
+        config: &Config,
+        wrong: WrongFlow,
+        text: &str,
+        why: &dyn core::fmt::Display,
+    ) -> Refusal {
+        let mut refusal = refuse_flow(text, why);
+        if let Some(place) = config.flow_places.of(&wrong) {
+            refusal.message = format!("{place}: {}", refusal.message);
+        }
+        self.wrong_flow = Some(wrong);
+        refusal
+    }
+}
+
+fn refuse_flow(text: &str, why: &dyn core::fmt::Display) -> Refusal {
+    Refusal::new(RefusalCode::Invalid, format!("flow `{text}`: {why}"))
 }
 
 fn extend(all: &mut Changed, more: Changed) {

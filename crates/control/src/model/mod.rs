@@ -72,7 +72,7 @@ use self::desired::{Desired, defaults_in_force};
 use self::journal::Journal;
 use self::sa_events::SaEvents;
 use self::sequences::{Ledger, Sequences};
-use crate::config::Config;
+use crate::config::{Config, WrongFlow};
 use crate::settings::GatewaySettings;
 use crate::wipe::wipe_stack_of_sa;
 
@@ -130,6 +130,8 @@ struct Draft<'c> {
     connections: Option<conntrack::Maker>,
     /// When this is.
     now: Time,
+    /// The flow of the file for which a reload was refused.
+    wrong_flow: Option<WrongFlow>,
 }
 
 impl<'c> Draft<'c> {
@@ -152,6 +154,7 @@ impl<'c> Draft<'c> {
             is_restoring: false,
             connections: None,
             now: Time::default(),
+            wrong_flow: None,
         }
     }
 }
@@ -212,6 +215,7 @@ impl Control {
         let (tables, origin) = (self.tables(), Origin::Configuration);
         let mut draft = Draft::new(tables, &mut desired, &mut randomness, &mut sequences, origin);
         plan.outcome = draft.reconcile(&plan.config, &imagined, Time(0));
+        plan.wrong_flow = draft.wrong_flow.take();
         plan.warnings = draft.warnings();
         plan.boundaries = boundary::of(&draft.tables);
         plan
@@ -290,6 +294,7 @@ impl Control {
             is_restoring: false,
             connections: Some(self.connections),
             now,
+            wrong_flow: None,
         };
         let outcome = draft.carry_out_or_forget(request, now);
         let tables = draft.tables;
@@ -707,21 +712,13 @@ impl Draft<'_> {
             R::AddressFlush(filter) => return Ok(Reply::Count(self.flush_addresses(&filter)?)),
             R::LinkAdd(spec) => self.add_link(&spec)?,
             R::LinkDelete(link) => self.delete_link(&link)?,
-            R::LinkSet(change) => {
-                let doubts = self.doubt_move(&change);
-                self.change_link(&change)?;
-                return Ok(doubts.map_or(Reply::Done, Reply::Warned));
-            }
+            R::LinkSet(change) => return self.change_link_by_command(&change),
             R::QdiscAdd(spec) => self.put_qdisc(&spec, qdiscs::How::Add, origin)?,
             R::QdiscReplace(spec) => self.put_qdisc(&spec, qdiscs::How::Replace, origin)?,
             R::QdiscChange(spec) => self.put_qdisc(&spec, qdiscs::How::Change, origin)?,
             R::QdiscDelete(id) => self.delete_qdisc(&id)?,
             R::VrfAdd(vrf) => _ = self.add_vrf(&vrf.name, vrf.table, origin)?,
-            R::VrfDelete(vrf) => {
-                self.check_no_zone_is_in(&vrf.name)?;
-                self.check_no_port_is_bared(&vrf.name)?;
-                self.delete_vrf(&vrf.name)?;
-            }
+            R::VrfDelete(vrf) => self.delete_vrf_by_command(&vrf.name)?,
             R::VrfSet(change) => self.change_vrf(&change)?,
             R::FilterAdd(spec) => self.add_filter(spec)?,
             R::FilterReplace(spec) => self.replace_filter(spec, false)?,

@@ -23,7 +23,7 @@ use super::routes::is_as_said;
 use super::rule_list::RuleList;
 use super::security;
 use super::{Boundary, Draft, OpenedPort};
-use crate::config::{Config, qdisc_spec};
+use crate::config::{Config, WrongFlow, qdisc_spec};
 use crate::describe;
 use crate::settings::{GatewaySettings, PortSettings};
 
@@ -38,6 +38,7 @@ pub struct Plan {
     to_open: Vec<PortSettings>,
     to_close: Vec<PortId>,
     pub(super) outcome: Result<Difference, Refusal>,
+    pub(super) wrong_flow: Option<WrongFlow>,
     nothing: Difference,
     pub(super) warnings: Vec<String>,
     pub(super) boundaries: Vec<Boundary>,
@@ -67,6 +68,7 @@ impl Plan {
             to_open,
             to_close,
             outcome: Ok(Difference::default()),
+            wrong_flow: None,
             nothing: Difference::default(),
             warnings: Vec::new(),
             boundaries: Vec::new(),
@@ -93,6 +95,11 @@ impl Plan {
     /// Why the plan cannot be carried out, if that can be known beforehand.
     pub fn refusal(&self) -> Option<&Refusal> {
         self.outcome.as_ref().err()
+    }
+
+    /// The flow of the file that [`Plan::refusal`] is about, if it is about one.
+    pub(crate) fn wrong_flow(&self) -> Option<&WrongFlow> {
+        self.wrong_flow.as_ref()
     }
 
     /// What the user should know about the result: policies that defeat the index, routes that
@@ -193,7 +200,7 @@ impl Draft<'_> {
         if config.firewall.is_none() {
             self.reconcile_firewall(None, now, &mut notes)?;
         }
-        self.reconcile_flows(&config.flows, &flows, now, &mut notes)?;
+        self.reconcile_flows(config, &flows, now, &mut notes)?;
         if config.firewall.is_some() {
             self.reconcile_firewall(config.firewall.as_ref(), now, &mut notes)?;
         }

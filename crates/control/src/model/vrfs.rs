@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use api::{
-    FilterTarget, LinkChange, MAIN_VRF, Origin, PolicySpec, Refusal, RefusalCode, StateSpec,
+    FilterTarget, LinkChange, MAIN_VRF, Origin, PolicySpec, Refusal, RefusalCode, Reply, StateSpec,
     VrfChange, VrfView,
 };
 use tables::{FilterPlace, QdiscDevice, TableId, TableRef, Tables};
@@ -179,10 +179,24 @@ impl Draft<'_> {
         Ok(places)
     }
 
+    /// Removes a VRF, unless what protects its ports would go with it.
+    pub(super) fn delete_vrf_by_command(&mut self, name: &str) -> Result<(), Refusal> {
+        self.check_no_zone_is_in(name)?;
+        self.check_no_port_is_bared(name)?;
+        self.delete_vrf(name)
+    }
+
+    /// Changes a port or VRF as a link. Whoever moves a port out of reach of flows or filters is told.
+    pub(super) fn change_link_by_command(&mut self, change: &LinkChange) -> Result<Reply, Refusal> {
+        let doubts = self.doubt_move(change);
+        self.change_link(change)?;
+        Ok(doubts.map_or(Reply::Done, Reply::Warned))
+    }
+
     /// Refuses that a VRF goes whose ports would leave flows or filters behind: they go to `main`, and
     /// whoever puts them up there has to know that nothing drops what these have dropped. What was kept of
     /// former commands is done all the same.
-    pub(super) fn check_no_port_is_bared(&self, name: &str) -> Result<(), Refusal> {
+    fn check_no_port_is_bared(&self, name: &str) -> Result<(), Refusal> {
         let mut ports = self.desired.ports.of_vrf(name);
         let Some(first) = ports.next().filter(|_| !self.is_restoring) else { return Ok(()) };
         let lacking = self.only_in(name, MAIN_VRF)?;
@@ -225,7 +239,7 @@ impl Draft<'_> {
     }
 
     /// What a port is told that leaves flows or filters behind, and comes to a VRF that has none.
-    pub(super) fn doubt_move(&self, change: &LinkChange) -> Option<String> {
+    fn doubt_move(&self, change: &LinkChange) -> Option<String> {
         let port = self.desired.ports.get(&change.port)?;
         let to = change.vrf.as_deref()?;
         let lacking = self.only_in(&port.vrf, to).ok().filter(|lacking| !lacking.is_empty())?;

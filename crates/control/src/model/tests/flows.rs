@@ -125,6 +125,22 @@ fn flows_end_when_their_time_is_over() {
     assert!(control.take_changes().text.contains("flow del --strict table=1,priority=32768"));
 }
 
+/// A flow of the file that does not fit those of commands.
+#[test]
+fn a_reload_names_a_flow_by_its_place_in_the_file() {
+    let mut control = running(BASE);
+    run(&mut control, "flow add table=1,actions=resubmit(,2)").unwrap();
+    let before = show(&mut control, "flow show");
+    let file = format!("{BASE}[[flow]]\nflow = \"table=2,actions=resubmit(,1)\"\n");
+    let line = file.lines().count();
+    let refusal = reload(&mut control, &file).unwrap_err();
+    let told = format!(
+        "test.toml:{line}:25: flow `table=2,priority=32768`: packets would go round by the tables 2, 1"
+    );
+    assert!(refusal.message.starts_with(&told), "{refusal}");
+    assert_eq!(show(&mut control, "flow show"), before);
+}
+
 #[test]
 fn what_is_wrong_beside_the_grammar_has_its_place() {
     let mut control = running(BASE);
