@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::{
-    Direction, FilterSpec, InterfaceState, Origin, PolicySpec, Refusal, RefusalCode, Request,
-    RouteSpec, RuleSpec, StateSpec, VrfName,
+    Direction, FilterSpec, InterfaceState, MAIN_VRF, Origin, PolicySpec, Refusal, RefusalCode,
+    Request, RouteSpec, RuleSpec, StateSpec, VrfName,
 };
 use packet::Time;
 use pipeline::FlowId;
@@ -19,7 +19,7 @@ use super::neighbours::Neighbours;
 use super::port_list::PortList;
 use super::qdiscs::{DesiredTree, Device};
 use super::recursive::Routes;
-use super::refuse::{missing, no_port, no_vrf};
+use super::refuse::{missing, no_link, no_port, no_vrf};
 use super::rule_list::RuleList;
 use super::shared::Shared;
 use super::tree::Tree;
@@ -204,7 +204,7 @@ impl Desired {
             gateway: None,
             conntrack: None,
             large_buffers: None,
-            vrfs: [(api::MAIN_VRF.to_owned(), main)].into_iter().collect(),
+            vrfs: [(MAIN_VRF.to_owned(), main)].into_iter().collect(),
             ports: PortList::default(),
             routes: Routes::default(),
             far_routes: Shared::default(),
@@ -335,6 +335,12 @@ impl Desired {
                 Ok(TableRef::Number(number))
             }
         }
+    }
+
+    /// There is no link of this name: no port and, but for `main`, which is none, no VRF.
+    pub(super) fn no_link(&self, name: &str) -> Refusal {
+        let vrfs = self.vrfs.keys().filter(|name| *name != MAIN_VRF);
+        no_link(name, self.ports.keys().chain(vrfs).map(String::as_str))
     }
 
     pub(super) fn port(&self, name: &str) -> Result<&DesiredPort, Refusal> {

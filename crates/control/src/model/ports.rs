@@ -156,7 +156,10 @@ impl Draft<'_> {
         if !is_port && self.desired.vrfs.contains_key(&change.port) {
             return super::vrfs::change_as_link(change);
         }
-        let mut port = self.desired.port(&change.port)?.clone();
+        let Some(port) = self.desired.ports.get(&change.port) else {
+            return Err(self.desired.no_link(&change.port));
+        };
+        let mut port = port.clone();
         self.note(|journal| journal.change_link(change));
         if let Some(mtu) = change.mtu {
             // What its parent takes may have become less after the MTU was set.

@@ -40,9 +40,9 @@ pub(super) fn no_port<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> R
     missing("port", name, known)
 }
 
-/// What is removed and shown as a link may be a port or a VRF.
+/// What is changed, removed and shown as a link may be a port of any kind or a VRF.
 pub(super) fn no_link<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Refusal {
-    missing("link, VRF or sub-port", name, known)
+    missing("port, VLAN, xfrm link or VRF", name, known)
 }
 
 pub(super) fn missing<'n>(what: &str, name: &str, known: impl Iterator<Item = &'n str>) -> Refusal {

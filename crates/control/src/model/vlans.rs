@@ -11,7 +11,7 @@ use super::Draft;
 use super::desired::{DesiredPort, Found};
 use super::ports::{Above, check_buffers, check_mtu};
 use super::qdiscs::Device;
-use super::refuse::{no_link, refusal};
+use super::refuse::refusal;
 use crate::settings::{PortKind, PortSettings};
 
 /// The numbers of VLANs begin here. Ports that are opened have those below, so that a worker looks
@@ -151,10 +151,7 @@ impl Draft<'_> {
     /// Removes a VLAN or an xfrm link, and VLANs of it before, as Linux does.
     pub(super) fn delete_link(&mut self, link: &LinkName) -> Result<(), Refusal> {
         let Some(port) = self.desired.ports.get(&link.port) else {
-            // `main` is a VRF, and no link.
-            let vrfs = self.desired.vrfs.keys().filter(|name| *name != MAIN_VRF);
-            let known = self.desired.ports.keys().chain(vrfs).map(String::as_str);
-            return Err(no_link(&link.port, known));
+            return Err(self.desired.no_link(&link.port));
         };
         if port.settings.kind.vlan().is_some() {
             for port in self.desired.vlans_of(&link.port) {

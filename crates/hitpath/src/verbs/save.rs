@@ -25,8 +25,9 @@ use runtime::output;
 /// Write what is in force as a configuration file
 ///
 /// `hitpath check` accepts the file, and `hitpath run` makes the same gateway of it. SAs are in it
-/// with --keys alone: their keys are then in FILE.keys, of mode 0600, which the file names. What
-/// no file can say, as a route whose link is gone or a rule about a port that is gone, is left out,
+/// with --keys alone: their keys are then in FILE.keys, of mode 0600, which the file names. Both have
+/// the same `keys-id`, and `run`, `check` and `reload` refuse a file with keys of another one. What no
+/// file can say, as a route whose link is gone or a rule about a port that is gone, is left out,
 /// told on standard error, and a comment in the file.
 #[derive(Args, Debug)]
 #[command(after_help = "\

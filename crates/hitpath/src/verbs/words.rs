@@ -48,12 +48,13 @@ verbs! {
     #[command(after_help = "\
 Commands:
   hitpath xfrm state  { add | update } ID ALGORITHMS [ mode tunnel ] [ reqid N ]
-                      [ replay-window N ] [ flag FLAGS ]
-  hitpath xfrm state  { delete | get } ID
+                      [ replay-window N ] [ flag FLAGS ] [ vrf NAME [ vrf INNER ] ] [ if_id ID ]
+                      (the first vrf is that of the outer packets, wherever it stands)
+  hitpath xfrm state  { delete | get } ID [ vrf NAME ]
   hitpath xfrm state  { list | flush | count }
   hitpath xfrm policy { add | update } SELECTOR dir { in | out | fwd }
                       [ action { allow | block } ] [ priority N ] [ tmpl ... ] [ name NAME ]
-  hitpath xfrm policy { delete | get } { SELECTOR | index N } dir DIR
+  hitpath xfrm policy { delete | get } { SELECTOR | index N } dir DIR [ vrf NAME | if_id ID ]
   hitpath xfrm policy { list | flush } [ SELECTOR ] [ dir DIR ] [ name NAME ] ...
   hitpath xfrm policy { count | getdefault }
   hitpath xfrm policy setdefault { in | out | fwd } { accept | block } ...

@@ -58,8 +58,11 @@ fn vlans_come_and_go_by_command() {
         ("link add link wan name x vrf red type vlan id 6", "there is no VRF"),
         ("link set wan.5 mtu 1501", "whose MTU is 1500"),
         ("link del wan", "port wan is not a VLAN"),
-        ("link del wan.6", "there is no link, VRF or sub-port 'wan.6' (did you mean wan.5?)"),
-        ("link del nothing", "there is no link, VRF or sub-port 'nothing'"),
+        (
+            "link del wan.6",
+            "there is no port, VLAN, xfrm link or VRF 'wan.6' (did you mean wan.5?)",
+        ),
+        ("link del nothing", "there is no port, VLAN, xfrm link or VRF 'nothing'"),
     ] {
         refused(&mut control, line, text);
     }

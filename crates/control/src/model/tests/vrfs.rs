@@ -54,8 +54,10 @@ fn a_vrf_as_with_linux() {
         ("link set blue mtu 1400", "blue is a VRF, which has no MTU"),
         ("link set blue master blue", "a VRF is not in another one"),
         ("link del main", "cannot be removed"),
-        ("link show nothing", "there is no link, VRF or sub-port 'nothing'"),
-        ("link del nothing", "there is no link, VRF or sub-port 'nothing'"),
+        ("link show nothing", "there is no port, VLAN, xfrm link or VRF 'nothing'"),
+        ("link del nothing", "there is no port, VLAN, xfrm link or VRF 'nothing'"),
+        ("link set nothing up", "there is no port, VLAN, xfrm link or VRF 'nothing'"),
+        ("link set bleu up", "'bleu' (did you mean blue?)"),
         ("link del bleu", "'bleu' (did you mean blue?)"),
         ("vrf show nothing", "there is no VRF 'nothing'"),
     ] {
