@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::{Description, OUTCOME, explain};
 use crate::gateway::InMemory as World;
 
-const GATEWAY: &str = r#"
+/// How the gateways of the laws begin: the port `lan` is inside, and `wan` outside.
+const BEGINNING: &str = r#"
     [gateway]
     buffers = 1024
     [[port]]
@@ -19,6 +20,9 @@ const GATEWAY: &str = r#"
     kind = "memory"
     name = "wan"
     addresses = ["192.0.2.1/24", "fd02::1/64"]
+"#;
+
+const GATEWAY: &str = r#"
     [[port]]
     kind = "memory"
     name = "narrow"
@@ -48,9 +52,13 @@ const GATEWAY: &str = r#"
     kind = "unreachable"
 "#;
 
-const LINES: [&str; 12] = [
+/// The neighbour that both have.
+const NEIGHBOUR: [&str; 2] = [
     "neigh add 10.1.0.5 lladdr 02:bb:00:00:00:01 dev lan",
     "neigh add fd01::5 lladdr 02:bb:00:00:00:01 dev lan",
+];
+
+const LINES: [&str; 10] = [
     "neigh add 192.0.2.2 lladdr 02:bb:00:00:00:02 dev wan",
     "neigh add 10.3.0.5 lladdr 02:bb:00:00:00:03 dev narrow",
     "neigh add fd03::5 lladdr 02:bb:00:00:00:03 dev narrow",
@@ -188,8 +196,14 @@ const CASES: [Case; 43] = [
 
 impl World {
     fn described() -> Self {
-        let mut world = Self::new(control::config::load("law", GATEWAY).unwrap());
-        for line in LINES {
+        Self::beginning_with(GATEWAY, &LINES)
+    }
+
+    /// What the laws have in common, and this.
+    pub(super) fn beginning_with(gateway: &str, lines: &[&str]) -> Self {
+        let text = format!("{BEGINNING}{gateway}");
+        let mut world = Self::new(control::config::load("law", &text).unwrap());
+        for line in NEIGHBOUR.iter().chain(lines) {
             world.run(line, Time(0)).unwrap_or_else(|why| panic!("{line}: {why}"));
         }
         world
