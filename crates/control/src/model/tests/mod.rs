@@ -8,10 +8,12 @@ use super::desired::DesiredPort;
 use super::{Control, OpenedPort};
 use crate::config::load;
 
+mod another_file;
 mod batch;
 mod conntrack;
 mod filters;
 mod firewall;
+mod firewall_packets;
 mod flows;
 mod follow;
 mod interfaces;
