@@ -298,8 +298,8 @@ impl Pipeline {
                 return Err(Refused::TooManyMasks(table));
             }
         }
-        let id = self.next_id();
-        let entry = Arc::new(Entry { id, owner, order: self.next_order(), flow });
+        let (id, order) = (self.next_id(), self.order_of(&flow));
+        let entry = Arc::new(Entry { id, owner, order, flow });
         let tables = self.table_mut(vrf, table);
         if let Some(old) = &old {
             tables.remove(old);
@@ -356,6 +356,9 @@ impl Pipeline {
             let mut new = Entry::clone(old);
             new.flow.actions.clone_from(&flow.actions);
             new.flow.cookie = cookie.unwrap_or(new.flow.cookie);
+            if old.flow.drops_all() != new.flow.drops_all() {
+                new.order = self.order_of(&new.flow);
+            }
             if reset_counts {
                 new.id = self.next_id();
                 changed.added.push(new.id);

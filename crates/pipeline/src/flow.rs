@@ -99,6 +99,12 @@ impl Flow {
     pub(crate) fn leads_back(&self) -> bool {
         self.nexts().any(|next| next <= self.table)
     }
+
+    /// Whether it drops each packet that comes to its table: it is for all, of the highest priority. It
+    /// stands before all others of that priority, whichever came first, so that it closes the table.
+    pub fn drops_all(&self) -> bool {
+        self.priority == u16::MAX && self.actions.is_empty() && self.matches == Match::ANY
+    }
 }
 
 /// Names a flow in a [`crate::Pipeline`], for counters. A number is given again only after 2^32
@@ -123,7 +129,7 @@ pub struct Entry {
     pub id: FlowId,
     /// Who made it.
     pub owner: Owner,
-    /// Later ones have higher numbers.
+    /// Later ones have higher numbers. 0 if it drops all of its table.
     pub(crate) order: u64,
     /// The flow.
     pub flow: Flow,
@@ -131,7 +137,7 @@ pub struct Entry {
 
 impl Entry {
     /// Of the flows that a packet matches, the one with the lowest rank counts: the highest
-    /// priority, and among equal ones the oldest.
+    /// priority, and among equal ones the oldest, behind one that drops all of the table.
     pub(crate) const fn rank(&self) -> (Reverse<u16>, u64) {
         (Reverse(self.flow.priority), self.order)
     }

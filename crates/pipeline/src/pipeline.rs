@@ -213,7 +213,11 @@ impl Pipeline {
         }
     }
 
-    pub(crate) const fn next_order(&mut self) -> u64 {
+    /// The place of a new flow among those of its priority.
+    pub(crate) fn order_of(&mut self, flow: &Flow) -> u64 {
+        if flow.drops_all() {
+            return 0;
+        }
         self.order += 1;
         self.order
     }

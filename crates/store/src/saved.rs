@@ -70,9 +70,10 @@ pub struct Repaired {
     pub changes: usize,
     /// The bytes of the log that could not be read.
     pub lost: Vec<Range<usize>>,
-    /// Whether anything was lost, of the log or of the keys, but for a last write that was cut short and
-    /// so never answered.
+    /// Whether anything of the log was lost, but for a last write that was cut short and so never answered.
     pub is_incomplete: bool,
+    /// Whether keys could not be read: their SAs do not come back.
+    pub has_lost_keys: bool,
 }
 
 /// What was put aside.
@@ -174,7 +175,7 @@ impl Directory {
         // Says which files there are, if the log is none of them.
         let is_damaged = match self.read() {
             Ok(_) => false,
-            Err(StoreError::Damaged { .. }) => true,
+            Err(StoreError::Damaged { file, .. }) => file == self.file(LOG),
             Err(error) => return Err(error),
         };
         let bytes = self.contents(LOG)?.ok_or_else(|| self.damaged(LOG, "it is not there"))?;
@@ -190,8 +191,10 @@ impl Directory {
             ..Header::of(UNKNOWN)
         });
         let mut keys = BTreeMap::new();
-        if let Some(name) = known.generation.map(keys_name) {
-            let bytes = self.contents(&name)?.unwrap_or_default();
+        let mut has_lost_keys = false;
+        if let Some(generation) = known.generation {
+            has_lost_keys = self.keys(generation).is_err();
+            let bytes = self.contents(&keys_name(generation))?.unwrap_or_default();
             let (contents, _) = frame::salvage(&bytes);
             for found in contents {
                 let _ = keys_of(found, &mut keys);
@@ -210,7 +213,7 @@ impl Directory {
         for number in generations {
             self.wipe(&keys_name(number)).map_err(self.system("removing former keys"))?;
         }
-        Ok(Repaired { backup, changes: text.lines().count(), lost, is_incomplete })
+        Ok(Repaired { backup, changes: text.lines().count(), lost, is_incomplete, has_lost_keys })
     }
 
     /// Moves the log aside, puts one without changes in its place, and removes the keys.

@@ -52,8 +52,11 @@ pub struct Restored {
     /// VRFs that drop everything, as the firewall was left out or refused, or one of their flows, and they
     /// have no others; and the priority of the flow that does it.
     pub dropping: Vec<(String, u16)>,
-    /// VRFs that may let more pass than before, as a flow was left out or refused and they have others.
+    /// VRFs that may let more pass than before, as a flow or the firewall was left out or refused and they
+    /// have others.
     pub lacking: Vec<String>,
+    /// VRFs that were to drop everything and do not, as the flow that does it finds no place.
+    pub open: Vec<String>,
 }
 
 /// An SA as commands name it: VRF, destination, SPI.
@@ -163,6 +166,9 @@ impl Control {
             if !is_same_file && is_of_file(&draft.tables, draft.desired, &request) {
                 // As a reload does.
                 let Some(change) = vrf_alone(&request, draft.desired) else {
+                    if let Request::VrfDelete(vrf) = &request {
+                        flows.lost.forget_vrf(&vrf.name);
+                    }
                     restored.left += 1;
                     continue;
                 };
@@ -193,14 +199,13 @@ impl Control {
                 _ => None,
             };
             let vrf_of_policy = vrf_of_policy(&request).map(str::to_owned);
-            let vrfs_of_firewall = match &request {
-                Request::FirewallReplace(spec) => former.vrfs_of_firewall(spec, draft.desired),
-                _ => Vec::new(),
+            let firewall = match &request {
+                Request::FirewallReplace(spec) => Some(spec.clone()),
+                _ => None,
             };
             // What a port of the file goes back for, is in nobody's way but its own.
             let goes_back =
                 command.starts_with("link delete ") && matches!(request, Request::LinkSet(_));
-            let is_firewall = matches!(request, Request::FirewallReplace(_));
             let ends_firewall = matches!(request, Request::FirewallDelete);
             let ended = match &request {
                 Request::VrfDelete(vrf) => Some(vrf.name.clone()),
@@ -210,9 +215,12 @@ impl Control {
             match &done {
                 // Whether it was there or refused before: there is none.
                 _ if ends_firewall => flows.lost.forget_firewall(),
-                Ok(_) if is_firewall => flows.lost.forget_firewall(),
+                Ok(_) if firewall.is_some() => flows.lost.forget_firewall(),
                 Ok(_) => ended.iter().for_each(|vrf| flows.lost.forget_vrf(vrf)),
-                Err(_) => flows.lost.note_firewall(vrfs_of_firewall),
+                Err(_) => {
+                    let refused = firewall.into_iter();
+                    refused.for_each(|it| flows.lost.note_firewall(it, &former, draft.desired));
+                }
             }
             match done {
                 Ok(_) => restored.done += 1,
@@ -243,6 +251,7 @@ impl Control {
         restored.without_keys = without_keys.len() as u64;
         let closed = closed(&draft.tables).map(|vrf| vrf.name.to_string());
         restored.closed = closed.filter(|name| without_policies.contains(name)).collect();
+        flows.lost.settle_firewall(&former, draft.desired);
         draft.drop_without_flows(&flows.lost, &mut restored);
         let tables = draft.tables;
         self.publisher.publish(tables);

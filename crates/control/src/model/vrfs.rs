@@ -6,6 +6,7 @@ use api::{
     FilterTarget, LinkChange, MAIN_VRF, Origin, PolicySpec, Refusal, RefusalCode, Reply, StateSpec,
     VrfChange, VrfView,
 };
+use pipeline::Owner;
 use tables::{FilterPlace, QdiscDevice, TableId, TableRef, Tables};
 use types::{FilterHook, Ike, IpPrefix, Ipsec, Share, VrfId};
 
@@ -21,7 +22,7 @@ use crate::grammar::{DOWN_WITH_PORTS, VRF_IS_UP};
 /// Commands that an error names, or ports.
 const COMMANDS: usize = 4;
 
-/// What [`Draft::only_in`] calls flows.
+/// What [`Draft::dropping_in`] calls flows.
 const FLOWS: &str = "flows";
 
 impl Draft<'_> {
@@ -188,9 +189,9 @@ impl Draft<'_> {
 
     /// Changes a port or VRF as a link. Whoever moves a port out of reach of flows or filters is told.
     pub(super) fn change_link_by_command(&mut self, change: &LinkChange) -> Result<Reply, Refusal> {
-        let doubts = self.doubt_move(change);
+        let doubt = self.doubt_move(change)?;
         self.change_link(change)?;
-        Ok(doubts.map_or(Reply::Done, Reply::Warned))
+        Ok(doubt.map_or(Reply::Done, Reply::Warned))
     }
 
     /// Refuses that a VRF goes whose ports would leave flows or filters behind: they go to `main`, and
@@ -199,7 +200,7 @@ impl Draft<'_> {
     fn check_no_port_is_bared(&self, name: &str) -> Result<(), Refusal> {
         let mut ports = self.desired.ports.of_vrf(name);
         let Some(first) = ports.next().filter(|_| !self.is_restoring) else { return Ok(()) };
-        let lacking = self.only_in(name, MAIN_VRF)?;
+        let lacking = self.lacking_in(MAIN_VRF, self.dropping_in(name)?)?;
         if lacking.is_empty() {
             return Ok(());
         }
@@ -222,7 +223,10 @@ impl Draft<'_> {
         let mut removed = Vec::new();
         for what in &lacking {
             match *what {
-                FLOWS => removed.push(format!("`hitpath flow del vrf={name}`")),
+                FLOWS if self.has_flows_by_hand(self.desired.vrf(name)?) => {
+                    removed.push(format!("`hitpath flow del vrf={name}`"));
+                }
+                FLOWS => removed.push("`hitpath firewall replace` without the VRF".to_owned()),
                 _ => {
                     let hooks = self.hooks_filtered(self.desired.vrf(name)?);
                     removed.extend(
@@ -239,31 +243,50 @@ impl Draft<'_> {
     }
 
     /// What a port is told that leaves flows or filters behind, and comes to a VRF that has none.
-    fn doubt_move(&self, change: &LinkChange) -> Option<String> {
-        let port = self.desired.ports.get(&change.port)?;
-        let to = change.vrf.as_deref()?;
-        let lacking = self.only_in(&port.vrf, to).ok().filter(|lacking| !lacking.is_empty())?;
-        let (what, from) = (lacking.join(" and "), &port.vrf);
-        Some(format!(
-            "port {} leaves the {what} of VRF {from}, and VRF {to} has none: nothing drops there what \
-             these have dropped",
-            change.port
-        ))
+    fn doubt_move(&self, change: &LinkChange) -> Result<Option<String>, Refusal> {
+        let port = self.desired.ports.get(&change.port);
+        let (Some(port), Some(to)) = (port, change.vrf.as_deref()) else { return Ok(None) };
+        let from = &port.vrf;
+        let mut lacking = self.lacking_in(to, self.dropping_in(from)?)?;
+        // The firewall goes with a port of its own.
+        lacking.retain(|what| *what != FLOWS || self.tables.firewall_zone(port.id).is_none());
+        let (what, port) = (lacking.join(" and "), &change.port);
+        Ok((!lacking.is_empty()).then(|| {
+            format!(
+                "port {port} leaves the {what} of VRF {from}, and VRF {to} has none: nothing drops there \
+                 what these have dropped"
+            )
+        }))
     }
 
-    /// What packets of a VRF meet that may drop them, as far as the other VRF has nothing of the kind.
-    fn only_in(&self, vrf: &str, other: &str) -> Result<Vec<&'static str>, Refusal> {
-        let (vrf, other) = (self.desired.vrf(vrf)?, self.desired.vrf(other)?);
-        let has_flows = |vrf| self.tables.pipeline().has(vrf);
-        let has_filters = |vrf| self.hooks_filtered(vrf).next().is_some();
-        let mut only = Vec::new();
-        if has_flows(vrf) && !has_flows(other) {
-            only.push(FLOWS);
+    /// What packets of a VRF meet that may drop them.
+    fn dropping_in(&self, vrf: &str) -> Result<Vec<&'static str>, Refusal> {
+        let vrf = self.desired.vrf(vrf)?;
+        let mut dropping = Vec::new();
+        if self.tables.pipeline().has(vrf) {
+            dropping.push(FLOWS);
         }
-        if has_filters(vrf) && !has_filters(other) {
-            only.push("filters");
+        if self.hooks_filtered(vrf).next().is_some() {
+            dropping.push("filters");
         }
-        Ok(only)
+        Ok(dropping)
+    }
+
+    /// Of that, what packets of another VRF do not meet.
+    fn lacking_in(
+        &self,
+        vrf: &str,
+        mut dropping: Vec<&'static str>,
+    ) -> Result<Vec<&'static str>, Refusal> {
+        let there = self.dropping_in(vrf)?;
+        dropping.retain(|what| !there.contains(what));
+        Ok(dropping)
+    }
+
+    /// Whether a VRF has flows that the firewall has not made.
+    fn has_flows_by_hand(&self, vrf: VrfId) -> bool {
+        let mut flows = self.tables.pipeline().entries();
+        flows.any(|entry| entry.flow.vrf == vrf && entry.owner == Owner::User)
     }
 
     /// Where a VRF has filters.

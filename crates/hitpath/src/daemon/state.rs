@@ -178,8 +178,16 @@ fn restore(
     for vrf in &restored.lacking {
         tracing::error!(
             %vrf,
-            "lacks flows that commands had made and that did not come back: it may let more pass \
-            than before"
+            "lacks flows that commands had made, or their firewall, that did not come back: it may let \
+            more pass than before"
+        );
+    }
+    for vrf in &restored.open {
+        tracing::error!(
+            %vrf,
+            "is open: it was to drop everything, as flows or the firewall did not come back or may be \
+            lost, and the flow that does it finds no place: `hitpath flow show vrf={vrf}` shows which \
+            flow of priority 65535 is there, if none was refused above"
         );
     }
     if saved.is_incomplete {

@@ -110,12 +110,16 @@ fn repair(directory: &Directory, is_json: bool) -> anyhow::Result<Exit> {
     if is_json {
         let lost: Vec<_> = repaired.lost.iter().map(|lost| [lost.start, lost.end]).collect();
         output::json(&json!({ "kept": repaired.changes, "lost_bytes": lost,
-            "is_incomplete": repaired.is_incomplete, "damaged_log": repaired.backup }))?;
+            "is_incomplete": repaired.is_incomplete, "has_lost_keys": repaired.has_lost_keys,
+            "damaged_log": repaired.backup }))?;
         return Ok(Exit::Done);
     }
     output::line(&format!("{} commands kept", repaired.changes))?;
     for lost in &repaired.lost {
         output::line(&format!("bytes {} to {} could not be read", lost.start, lost.end))?;
+    }
+    if repaired.has_lost_keys {
+        output::line("keys could not be read: SAs that had them do not come back")?;
     }
     output::line(&format!("the damaged log is {}", repaired.backup.display()))?;
     if repaired.is_incomplete {

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{FlowChange, FlowChanges, FlowCommand, MAIN_VRF, Origin, Refusal, Request};
+use api::{FirewallSpec, FlowChange, FlowChanges, FlowCommand, MAIN_VRF, Origin, Refusal, Request};
 
 use types::VrfId;
 
+use super::super::desired::Desired;
 use super::super::flows::{all_of, shown_strictly};
 use super::super::{Control, Draft};
+use super::former::FormerPorts;
 use super::{Restored, is_left};
 
 /// Changes of flows that stand behind each other in the log. They are made together: each by itself
@@ -78,8 +80,9 @@ impl Draft<'_> {
 pub(super) struct LostFlows {
     /// By VRF: what names the flows.
     vrfs: BTreeMap<String, BTreeSet<String>>,
-    /// VRFs of a firewall that is refused.
+    /// VRFs of firewalls that are refused, and the last of these.
     of_firewall: BTreeSet<String>,
+    firewall: Option<Box<FirewallSpec>>,
     /// Whether a firewall cannot be read: any VRF may be one of its own.
     is_firewall_unread: bool,
 }
@@ -115,14 +118,28 @@ impl LostFlows {
         self.is_firewall_unread |= command.starts_with("firewall ");
     }
 
-    /// A firewall of these VRFs is refused.
-    pub(super) fn note_firewall(&mut self, vrfs: Vec<String>) {
-        self.of_firewall.extend(vrfs);
+    /// A firewall is refused.
+    pub(super) fn note_firewall(
+        &mut self,
+        firewall: Box<FirewallSpec>,
+        former: &FormerPorts,
+        desired: &Desired,
+    ) {
+        self.of_firewall.extend(former.vrfs_of_firewall(&firewall, desired));
+        self.firewall = Some(firewall);
+    }
+
+    /// Its ports may be in other VRFs since.
+    pub(super) fn settle_firewall(&mut self, former: &FormerPorts, desired: &Desired) {
+        let vrfs =
+            self.firewall.as_ref().map(|firewall| former.vrfs_of_firewall(firewall, desired));
+        self.of_firewall.extend(vrfs.into_iter().flatten());
     }
 
     /// What was refused before has another firewall in its place, or was deleted.
     pub(super) fn forget_firewall(&mut self) {
         self.of_firewall.clear();
+        self.firewall = None;
         self.is_firewall_unread = false;
     }
 
@@ -182,17 +199,17 @@ impl Draft<'_> {
     /// what those have dropped.
     pub(super) fn drop_without_flows(&mut self, lost: &LostFlows, restored: &mut Restored) {
         let has_firewall = self.desired.firewall.is_some();
-        let is_firewall_lost = |name: &String| {
-            !has_firewall && (lost.is_firewall_unread || lost.of_firewall.contains(name))
-        };
+        let is_of_firewall =
+            |name: &String| lost.is_firewall_unread || lost.of_firewall.contains(name);
         let all = self.desired.vrfs.iter();
         let concerned: Vec<(String, VrfId, bool)> = all
-            .filter(|(name, _)| lost.vrfs.contains_key(*name) || is_firewall_lost(name))
-            .map(|(name, vrf)| (name.clone(), vrf.id, is_firewall_lost(name)))
+            .filter(|(name, _)| lost.vrfs.contains_key(*name) || is_of_firewall(name))
+            .map(|(name, vrf)| (name.clone(), vrf.id, is_of_firewall(name) && !has_firewall))
             .collect();
         self.origin = Origin::Runtime;
-        for (name, vrf, is_firewall_lost) in concerned {
-            if self.tables.pipeline().has(vrf) && !is_firewall_lost {
+        for (name, vrf, has_no_firewall) in concerned {
+            // With the former firewall, a VRF that is in it drops what that drops.
+            if self.tables.pipeline().has(vrf) && !has_no_firewall {
                 restored.lacking.push(name);
             } else {
                 self.drop_all_of(name, vrf, restored);
@@ -202,15 +219,25 @@ impl Draft<'_> {
 
     /// Has a VRF drop everything. By a flow below all others if it has none, so that this changes
     /// nothing once it has some again; otherwise above them, as they may let pass what would not have come
-    /// to them.
+    /// to them. One that drops everything already is left alone.
     fn drop_all_of(&mut self, name: String, vrf: VrfId, restored: &mut Restored) {
         let priority = if self.tables.pipeline().has(vrf) { u16::MAX } else { 0 };
-        let flow = format!("{} actions=drop", shown_strictly(&all_of(vrf, priority), self.desired));
+        let flow = all_of(vrf, priority);
+        if let Some(there) = self.tables.pipeline().find(&flow) {
+            if !there.flow.drops_all() {
+                restored.open.push(name);
+            }
+            return;
+        }
+        let flow = format!("{} actions=drop", shown_strictly(&flow, self.desired));
         let change = FlowChange { command: FlowCommand::Add, flow, line: None };
         let changes = FlowChanges { changes: vec![change], replace: false };
         match self.carry_out_or_leave(Request::FlowChange(changes), self.now) {
             Ok(_) => restored.dropping.push((name, priority)),
-            Err(refusal) => restored.refuse("a flow that drops everything", &refusal),
+            Err(refusal) => {
+                restored.refuse("a flow that drops everything", &refusal);
+                restored.open.push(name);
+            }
         }
     }
 }

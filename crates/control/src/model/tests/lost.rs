@@ -7,6 +7,19 @@ use super::restore::{IN_RED, desired, ipsec_of, keeping, restore, two_vrfs};
 use super::*;
 use crate::model::Changes;
 
+fn replace_firewall(control: &mut Control, text: &str) {
+    let (spec, _) = crate::config::load_firewall("fw.toml", text).unwrap();
+    let request = Request::FirewallReplace(Box::new(spec.unwrap()));
+    handle(control, request, NOW).unwrap();
+}
+
+fn without_dmz(file: &str) -> String {
+    let gone = "[[port]]\nname = \"dmz\"\nkind = \"memory\"\naddresses = [\"10.3.0.1/24\"]\n";
+    let other = file.replace(gone, "");
+    assert_ne!(other, file);
+    other
+}
+
 #[test]
 fn a_policy_that_does_not_come_back_leaves_its_vrf_closed() {
     let file = two_vrfs("red");
@@ -72,13 +85,9 @@ fn after_a_loss_no_vrf_forwards_without_policies_unless_the_file_says_so() {
 #[test]
 fn a_firewall_that_does_not_come_back_leaves_nothing_open() {
     let mut control = keeping(SITE);
-    let (spec, _) = crate::config::load_firewall("fw.toml", FIREWALL).unwrap();
-    let request = Request::FirewallReplace(Box::new(spec.unwrap()));
-    handle(&mut control, request, NOW).unwrap();
+    replace_firewall(&mut control, FIREWALL);
     let [added, all] = [control.take_changes(), control.all_changes()];
-    let gone = "[[port]]\nname = \"dmz\"\nkind = \"memory\"\naddresses = [\"10.3.0.1/24\"]\n";
-    let other = SITE.replace(gone, "");
-    assert_ne!(other, SITE);
+    let other = without_dmz(SITE);
     let unreadable = Changes {
         text: added.text.replace("firewall replace {", "firewall replace [{"),
         ..Changes::default()
@@ -256,6 +265,92 @@ fn after_a_loss_each_vrf_drops_everything() {
         run(&mut again, &place).unwrap();
     }
     assert_eq!(show(&mut again, "flow show").matches("actions=").count(), 1);
+}
+
+/// Flows of the same priority do not let through what is to be dropped, and none that is there is replaced.
+#[test]
+fn after_a_loss_no_flow_of_the_file_lets_anything_pass() {
+    let flow = |vrf: &str, flow: &str| format!("[[flow]]\nflow = \"vrf={vrf},{flow}\"\n");
+    let flows = [
+        flow("main", "priority=65535,ip,nw_src=10.1.0.5,actions=NORMAL"),
+        flow("red", "priority=65535,actions=drop"),
+        flow("blue", "priority=65535,actions=NORMAL"),
+    ];
+    let file = SITE.to_owned() + &flows.concat();
+    let mut control = keeping(&file);
+    let changes = control.all_changes();
+    let (mut restored, mut report) = restore(&file, &[changes], true);
+    restored.drop_everything(&mut report);
+    consistent(&restored);
+    // One drops everything as the file says it; the other cannot be closed, and is said to be open.
+    assert_eq!(report.dropping, [("main".to_owned(), u16::MAX)]);
+    assert_eq!(report.open, ["blue"]);
+    let first = |control: &mut Control, vrf: &str| {
+        let shown = show(control, &format!("flow show vrf={vrf}"));
+        shown.lines().next().unwrap_or_default().to_owned()
+    };
+    let dropping = "priority=65535 actions=drop";
+    assert!(first(&mut restored, "main").ends_with(dropping));
+    // Whichever comes first: the next start makes those of the file first.
+    restored.keep_changes(true);
+    let (mut again, _) = restore(&file, &[restored.all_changes()], true);
+    assert!(first(&mut again, "main").ends_with(dropping));
+    assert!(first(&mut again, "red").ends_with(dropping));
+    assert!(first(&mut again, "blue").ends_with("actions=NORMAL"));
+}
+
+/// A firewall by command in place of that of the file does not come back: what it was in beside that is
+/// not open.
+#[test]
+fn the_firewall_of_the_file_does_not_stand_in_for_another() {
+    let zone = |name: &str, port: &str| {
+        format!("[[firewall.zone]]\nname = \"{name}\"\nports = [\"{port}\"]\n")
+    };
+    let file = format!("{SITE}[firewall]\n{}", zone("r", "red1"));
+    let mut control = keeping(&file);
+    replace_firewall(
+        &mut control,
+        &format!("[firewall]\n{}{}", zone("r", "red1"), zone("d", "dmz")),
+    );
+    let all = control.all_changes();
+    let unread = all.text.replace("firewall replace {", "firewall replace [{");
+    assert_ne!(unread, all.text);
+    let changes = Changes { text: unread, ..Changes::default() };
+    let (_, report) = restore(&file, &[changes], true);
+    let dropping: Vec<_> = report.dropping.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!((dropping, report.lacking), (vec!["blue", "main"], vec!["red".to_owned()]));
+    // One that is refused: a port of its own is gone from the system.
+    let (_, report) = restore(&without_dmz(&file), &[all], true);
+    assert_eq!(report.dropping, [("main".to_owned(), 0)], "{report:?}");
+    assert_eq!(report.lacking, ["red"]);
+}
+
+/// The firewall goes with a port that is moved: also one that does not come back.
+#[test]
+fn a_port_that_has_moved_since_is_not_open_without_its_firewall() {
+    let mut control = keeping(SITE);
+    replace_firewall(&mut control, FIREWALL);
+    run(&mut control, "link set lan master blue").unwrap();
+    let changes = control.take_changes();
+    let (restored, report) = restore(&without_dmz(SITE), &[changes], false);
+    assert_eq!(restored.desired.ports.get("lan").unwrap().vrf, "blue");
+    let dropping: Vec<_> = report.dropping.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(dropping, ["blue", "main", "red"], "{report:?}");
+}
+
+/// What a VRF is missing goes with the VRF, also where a file names the VRF anew.
+#[test]
+fn a_vrf_that_was_removed_misses_no_flows() {
+    let mut control = keeping(SITE);
+    for line in ["link set blue1 nomaster", "vrf del blue"] {
+        run(&mut control, line).unwrap();
+    }
+    let all = control.all_changes();
+    let text = format!("flow add vrf=blue, in_port=gone actions=drop\n{}", all.text);
+    assert!(text.contains("vrf delete blue"), "{text}");
+    let other = format!("{SITE}\n# Another file.\n");
+    let (_, report) = restore(&other, &[Changes { text, ..Changes::default() }], false);
+    assert_eq!(report.dropping, [], "{report:?}");
 }
 
 /// What masquerade without a port was accepted with before did nothing.

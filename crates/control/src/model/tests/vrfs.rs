@@ -550,6 +550,14 @@ fn a_vrf_whose_ports_would_leave_flows_or_filters_is_not_removed() {
         run(&mut control, remove);
         run(&mut control, "link del blue");
     }
+    // The firewall goes with a port of its own.
+    let mut control = gateway();
+    let zone = "[firewall]\n[[firewall.zone]]\nname = \"in\"\nports = [\"lan\"]\n";
+    let (spec, _) = crate::config::load_firewall("fw.toml", zone).unwrap();
+    let request = api::Request::FirewallReplace(Box::new(spec.unwrap()));
+    super::handle(&mut control, request, NOW).unwrap();
+    run(&mut control, "vrf add blue");
+    assert_eq!(super::run(&mut control, "link set lan master blue").unwrap(), api::Reply::Done);
     // All that go are counted.
     let mut control = gateway();
     run(&mut control, "vrf add blue");
