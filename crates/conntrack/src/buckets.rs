@@ -27,36 +27,32 @@ const fn zeros(word: u64) -> u64 {
     !(((word & low) + low) | word | low)
 }
 
-/// The places of the bytes whose highest bits are set, in the word of [`Bucket::tags`] with this
-/// number.
-fn places(mut bits: u64, number: usize) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        let at = (bits != 0).then(|| bits.trailing_zeros() as usize / 8);
-        bits &= bits.wrapping_sub(1);
-        at.map(|at| number * 8 + at)
-    })
-}
-
 impl Bucket {
-    /// The places with this part of a hash.
+    /// The first slot with this part of a hash that `accept` takes, which says what of it, and where it is.
     #[inline(always)]
-    fn places_of(&self, tag: u32) -> impl Iterator<Item = usize> {
+    fn find<T>(&self, tag: u32, mut accept: impl FnMut(Slot) -> Option<T>) -> Option<(usize, T)> {
         let wanted = u64::from(tag >> 24) * BYTES;
-        let words = self.tags.iter().enumerate();
-        words.flat_map(move |(number, word)| {
-            places(zeros(word.load(Ordering::Acquire) ^ wanted), number)
-        })
+        for (number, word) in self.tags.iter().enumerate() {
+            let mut bits = zeros(word.load(Ordering::Acquire) ^ wanted);
+            while bits != 0 {
+                let place = number * 8 + bits.trailing_zeros() as usize / 8;
+                bits &= bits - 1;
+                let Some(slot) = self.slots.get(place) else { continue };
+                let slot = slot.load(Ordering::Acquire);
+                if (slot ^ tag) >> 24 == 0
+                    && let Some(found) = accept(Slot(slot))
+                {
+                    return Some((place, found));
+                }
+            }
+        }
+        None
     }
 
-    /// How many slots are empty, and the first of them. The shard is locked.
-    fn empty(&self) -> (u32, usize) {
-        let empty = |number: usize| {
-            let word = self.tags[number].load(Ordering::Relaxed);
-            zeros(word | NO_SLOTS[number])
-        };
-        let [one, other] = [0, 1].map(empty);
-        let first = places(one, 0).chain(places(other, 1)).next();
-        (one.count_ones() + other.count_ones(), first.unwrap_or(0))
+    /// Which slots are empty: a bit each, in the byte of its tag. The shard is locked.
+    #[inline(always)]
+    fn empty(&self) -> [u64; 2] {
+        [0, 1].map(|number| zeros(self.tags[number].load(Ordering::Relaxed) | NO_SLOTS[number]))
     }
 
     /// Writes a slot, or 0. The shard is locked.
@@ -174,21 +170,9 @@ impl Buckets {
     ) -> Option<T> {
         let (tag, [first, second]) = (tag(hash), self.pair(hash));
         packet::prefetch(second);
-        let wanted = u64::from(tag >> 24) * BYTES;
         for bucket in [first, second] {
-            for (number, word) in bucket.tags.iter().enumerate() {
-                let mut bits = zeros(word.load(Ordering::Acquire) ^ wanted);
-                while bits != 0 {
-                    let place = number * 8 + bits.trailing_zeros() as usize / 8;
-                    bits &= bits - 1;
-                    let Some(slot) = bucket.slots.get(place) else { continue };
-                    let slot = slot.load(Ordering::Acquire);
-                    if (slot ^ tag) >> 24 == 0
-                        && let Some(found) = accept(Slot(slot))
-                    {
-                        return Some(found);
-                    }
-                }
+            if let Some((_, found)) = bucket.find(tag, &mut accept) {
+                return Some(found);
             }
             if core::ptr::eq(first, second) {
                 break;
@@ -199,27 +183,26 @@ impl Buckets {
 
     /// Puts a slot into the emptier bucket. False if both are full. The shard is locked.
     pub(crate) fn insert(&self, hash: u64, index: u32, directions: u32) -> bool {
-        let [first, second] = self.pair(hash);
-        let (bucket, at) = match (first.empty(), second.empty()) {
-            ((0, _), (0, _)) => return false,
-            ((one, _), (other, at)) if other > one => (second, at),
-            ((_, at), _) => (first, at),
+        let [first, second] = self.pair(hash).map(|bucket| (bucket, bucket.empty()));
+        // The lowest bits of bytes are free for the other word's.
+        let count = |[one, other]: [u64; 2]| (one | other >> 7).count_ones();
+        let (bucket, [one, other]) = if count(second.1) > count(first.1) { second } else { first };
+        let place = match (one, other) {
+            (0, 0) => return false,
+            (0, other) => 8 + other.trailing_zeros() / 8,
+            (one, _) => one.trailing_zeros() / 8,
         };
-        bucket.set(at, Slot::new(hash, index, directions).0);
+        bucket.set(place as usize, Slot::new(hash, index, directions).0);
         true
     }
 
     /// Takes a slot out. The shard is locked.
     pub(crate) fn remove(&self, hash: u64, index: u32, directions: u32) {
-        let slot = Slot::new(hash, index, directions).0;
+        let slot = Slot::new(hash, index, directions);
+        let is_it = |there| (there == slot).then_some(());
         for bucket in self.pair(hash) {
-            let is_it = |place: &usize| {
-                let there = bucket.slots.get(*place);
-                there.is_some_and(|there| there.load(Ordering::Relaxed) == slot)
-            };
-            if let Some(place) = bucket.places_of(slot).find(is_it) {
-                bucket.set(place, 0);
-                return;
+            if let Some((place, ())) = bucket.find(slot.0, is_it) {
+                return bucket.set(place, 0);
             }
         }
     }

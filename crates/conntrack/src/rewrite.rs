@@ -51,9 +51,11 @@ fn sum_of(addresses: &Addresses) -> u64 {
     }
 }
 
-/// The sum of `new` less that of `old`, in ones' complement.
+/// The sum of `new` less that of `old`, in ones' complement. Nothing is all ones.
 pub(crate) fn difference(new: u64, old: u64) -> u16 {
-    fold(u64::from(fold(new)) + u64::from(!fold(old)))
+    // 2^64 - 1 is a multiple of 2^16 - 1: what is added to it is as good as added to nothing.
+    let (sum, carry) = new.overflowing_add(!old);
+    fold(sum + u64::from(carry))
 }
 
 /// Both differences as they stand in the lower half of a line's word.
@@ -66,10 +68,10 @@ pub(crate) fn deltas(before: &Tuple, after: &Tuple) -> u64 {
     };
     // ICMP for IPv4 is the one that has no pseudo header (RFC 792).
     let covered = match before.protocol {
-        Protocol::ICMP => [0, 0],
-        _ => [new, old],
+        Protocol::ICMP => 0,
+        _ => u64::from(addresses),
     };
-    let upper = difference(covered[0] + ports(after), covered[1] + ports(before));
+    let upper = difference(covered + ports(after), ports(before));
     u64::from(addresses) << 16 | u64::from(upper)
 }
 
