@@ -7,10 +7,11 @@ use crate::buckets;
 use crate::connection::{Ended, Reason};
 use crate::ct_state::{Direction, Handle};
 use crate::entry::{Control, Entry, Flags, Kept, Master, Outcome, Side, cold, mark, word};
+use crate::nat::Lease;
 use crate::packet::Packet;
 use crate::rewrite;
 use crate::sync::{Ordering, store};
-use crate::table::{Connections, New, Refused, STAMPS};
+use crate::table::{Connections, New, Refused, stamp_place};
 use crate::timeout::{State, tick};
 use crate::tuple::{Role, Tuple};
 
@@ -28,7 +29,34 @@ impl Connections {
         now: Time,
         ended: &mut dyn FnMut(&[Ended]),
     ) -> Result<Handle, Refused> {
-        let result = self.try_commit(new, packet, length, now, ended);
+        self.commit_any(new, None, (packet, length), now, ended)
+    }
+
+    /// As [`Connections::commit`], of a connection that is translated: packets that look like its first
+    /// become the tuple that was lent. The same tuple is no translation.
+    ///
+    /// # Errors
+    /// As [`Connections::commit`].
+    pub fn commit_translated(
+        &self,
+        new: &New,
+        lease: &Lease,
+        (packet, length): (&Packet, u32),
+        now: Time,
+        ended: &mut dyn FnMut(&[Ended]),
+    ) -> Result<Handle, Refused> {
+        self.commit_any(new, Some(lease), (packet, length), now, ended)
+    }
+
+    fn commit_any(
+        &self,
+        new: &New,
+        lease: Option<&Lease>,
+        packet: (&Packet, u32),
+        now: Time,
+        ended: &mut dyn FnMut(&[Ended]),
+    ) -> Result<Handle, Refused> {
+        let result = self.try_commit(new, lease, packet, now, ended);
         if let Err(why) = result {
             let which = match why {
                 Refused::NotNew | Refused::Tuples => 0,
@@ -59,14 +87,14 @@ impl Connections {
     fn try_commit(
         &self,
         new: &New,
-        packet: &Packet,
-        length: u32,
+        lease: Option<&Lease>,
+        (packet, length): (&Packet, u32),
         now: Time,
         ended: &mut dyn FnMut(&[Ended]),
     ) -> Result<Handle, Refused> {
         let original = &new.original;
         // Without translation both directions have one hash, and one lookup finds either.
-        let translated = new.translated.as_ref().filter(|to| *to != original);
+        let translated = lease.map(|lease| &lease.translated).filter(|to| *to != original);
         let belong = translated.is_none_or(|to| {
             original.protocol == to.protocol
                 && original.addresses.is_v6() == to.addresses.is_v6()
@@ -81,7 +109,10 @@ impl Connections {
         own.seen = own.seen & 0xffff_ffff | u64::from(tick(now)) << 32;
         let is_wide = original.addresses.is_v6();
         let hash = new.hash.unwrap_or_else(|| self.hash_of(new.zone, original));
-        let hashes = [hash, translated.map_or(hash, |to| self.hash_of(new.zone, to))];
+        let hash_of = |to: &Tuple| self.hash_of(new.zone, to);
+        let known = lease.and_then(|lease| lease.hash);
+        debug_assert!(lease.is_none_or(|it| known.is_none_or(|is| is == hash_of(&it.translated))));
+        let hashes = [hash, translated.map_or(hash, |to| known.unwrap_or_else(|| hash_of(to)))];
         if new.vacant.is_none() {
             self.buckets.prefetch(hash);
         }
@@ -93,7 +124,7 @@ impl Connections {
         let index = match self.free_place(wanted, due, now) {
             Some(index) => index,
             // Nobody makes room for one that is refused for another reason.
-            None => match self.refusal(new, hashes, packet, now) {
+            None => match self.refusal(new, (hashes, translated), packet, now) {
                 Some(why) => return Err(why),
                 None => self.make_place(wanted, due, now, ended).ok_or(Refused::Full)?,
             },
@@ -116,7 +147,8 @@ impl Connections {
             return Err(Refused::Limit(which));
         }
         let kept = Kept::new(new.helper, new.class, counted);
-        let first = (state, flags, own);
+        let (first, binding) = ((state, flags, own), lease.map_or(0, |lease| lease.binding));
+        let kept = (kept, binding);
         let mut result = Err(Refused::Exists);
         for _ in 0..4 {
             let locked = self.buckets.lock(hashes);
@@ -189,9 +221,15 @@ impl Connections {
     /// Why there is no new connection, whatever room there may be. Others may change that meanwhile.
     #[cold]
     #[inline(never)]
-    fn refusal(&self, new: &New, hashes: [u64; 2], packet: &Packet, now: Time) -> Option<Refused> {
+    fn refusal(
+        &self,
+        new: &New,
+        (hashes, translated): ([u64; 2], Option<&Tuple>),
+        packet: &Packet,
+        now: Time,
+    ) -> Option<Refused> {
         let locked = self.buckets.lock(hashes);
-        let reply = new.translated.unwrap_or(new.original).reversed();
+        let reply = translated.unwrap_or(&new.original).reversed();
         let find = |tuple, hash| self.find_any(hash, new.zone, tuple);
         let found = [find(&new.original, hashes[0]), find(&reply, hashes[1])];
         drop(locked);
@@ -210,7 +248,7 @@ impl Connections {
     /// Writes a connection whose tuples are nobody's. The shards are locked.
     fn insert(
         &self,
-        (index, kept): (u32, Kept),
+        (index, (kept, binding)): (u32, (Kept, u64)),
         new: &New,
         (hashes, translated): ([u64; 2], Option<&Tuple>),
         (state, mut flags, own): (State, Flags, Side),
@@ -218,26 +256,30 @@ impl Connections {
         now: Time,
     ) -> Result<Handle, Refused> {
         let entry = &self.entries[index as usize];
+        let is_v6 = new.original.addresses.is_v6();
         // Packets of the original direction become this, and those of the reply direction that.
-        let become_of = [translated.unwrap_or(&new.original), &new.original.reversed()];
-        let mut deltas = [0; 2];
+        let there = translated.unwrap_or(&new.original);
+        let addresses = [there.address_words()[0], new.original.reversed_address_word()];
+        let mut ports = [there.port_word(), new.original.reversed_port_word()];
         if let Some(translated) = translated {
             flags = flags.with(Flags::PAIRED);
-            if translated.source_end() != new.original.source_end() {
+            let [is_source, is_destination] = translated.differs(&new.original);
+            if is_source {
                 flags = flags.with(Flags::SNAT);
             }
-            if translated.destination_end() != new.original.destination_end() {
+            if is_destination {
                 flags = flags.with(Flags::DNAT);
             }
-            let there = rewrite::deltas(&new.original, translated);
-            deltas = [there, rewrite::inverse(there)];
+            let deltas = rewrite::deltas(&new.original, translated);
+            ports[0] |= deltas;
+            ports[1] |= rewrite::inverse(deltas);
         }
         if new.master.is_some() {
             flags = flags.with(Flags::EXPECTED);
         }
-        if new.original.addresses.is_v6() {
+        if is_v6 {
             flags = flags.with(Flags::V6);
-            for (at, tuple) in become_of.iter().enumerate() {
+            for (at, tuple) in [there, &new.original.reversed()].into_iter().enumerate() {
                 let line = &self.wide[index as usize];
                 for (place, word) in line.0[at * 4..].iter().zip(tuple.address_words()) {
                     place.store(word, Ordering::Release);
@@ -262,8 +304,8 @@ impl Connections {
             store(word::SEEN, side.seen | lowest);
             store(word::SENT, side.sent);
             store(word::WINDOW, side.window);
-            store(word::ADDRESSES, become_of[at].address_words()[0]);
-            store(word::PORTS, become_of[at].port_word() | deltas[at]);
+            store(word::ADDRESSES, addresses[at]);
+            store(word::PORTS, ports[at]);
             let first = self.settings.accounting && at == 0;
             store(word::PACKETS, first.into());
             store(word::BYTES, if first { length.into() } else { 0 });
@@ -278,7 +320,7 @@ impl Connections {
         store(cold::LABEL_LOW, new.label as u64);
         store(cold::LABEL_HIGH, (new.label >> 64) as u64);
         store(cold::CREATED, now.0);
-        store(cold::BINDING, new.binding);
+        store(cold::BINDING, binding);
         // If it has ended meanwhile, that is found below.
         let master = new.master.map(|master| (master, self.entries.get(master as usize)));
         let created = |entry: &Entry| entry.cold.0[cold::CREATED].load(Ordering::Acquire);
@@ -323,7 +365,8 @@ impl Connections {
             self.evictable.set(index);
         }
         for hash in hashes.iter().take(1 + usize::from(is_paired)) {
-            self.stamps[*hash as usize % STAMPS].fetch_add(1, Ordering::AcqRel);
+            let stamp = &self.stamps[stamp_place(*hash)];
+            stamp.store(stamp.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
         }
         self.counters.made.fetch_add(1, Ordering::Relaxed);
         Ok(Handle { index, generation })

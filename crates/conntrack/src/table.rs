@@ -141,8 +141,6 @@ pub struct New {
     pub zone: u16,
     /// The packet's tuple, as it arrived.
     pub original: Tuple,
-    /// What the packets that look so become, if they are translated. The same tuple is no translation.
-    pub translated: Option<Tuple>,
     /// Mark.
     pub mark: u32,
     /// Label.
@@ -153,8 +151,6 @@ pub struct New {
     pub class: u16,
     /// The connection that expects it.
     pub master: Option<u32>,
-    /// What the caller keeps of its NAT.
-    pub binding: u64,
     /// [`Connections::hash_of`] the packet's tuple, if it is known.
     pub hash: Option<u64>,
     /// [`Tracked::vacant`] of the packet, if it was tracked: it is not looked for again while that holds.
@@ -162,18 +158,16 @@ pub struct New {
 }
 
 impl New {
-    /// Without NAT, mark, label, helper, class or master.
+    /// Without mark, label, helper, class or master.
     pub fn plain(zone: u16, original: Tuple) -> Self {
         Self {
             zone,
             original,
-            translated: None,
             mark: 0,
             label: 0,
             helper: 0,
             class: 0,
             master: None,
-            binding: 0,
             hash: None,
             vacant: None,
         }
@@ -219,6 +213,12 @@ pub(crate) struct Counters {
 
 /// Places of stamps.
 pub(crate) const STAMPS: usize = if cfg!(all(test, feature = "loom")) { 2 } else { 1 << 16 };
+
+/// Where the stamp of a hash is. Hashes of one place are of one shard, whose lock whoever raises it holds.
+#[inline(always)]
+pub(crate) fn stamp_place(hash: u64) -> usize {
+    (hash >> 48) as usize % STAMPS
+}
 
 /// All connections. See the crate's documentation.
 pub struct Connections {

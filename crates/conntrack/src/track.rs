@@ -9,7 +9,7 @@ use crate::entry::{Control, Flags, Kept, Outcome, Side, cold, word};
 use crate::packet::Packet;
 use crate::rewrite::Translation;
 use crate::sync::Ordering;
-use crate::table::{Connections, Plain, STAMPS, Tracked};
+use crate::table::{Connections, Plain, Tracked, stamp_place};
 use crate::timeout::{State, tick};
 use crate::tuple::{Role, Tuple};
 use crate::{datagram, sctp, tcp};
@@ -358,7 +358,7 @@ impl Connections {
     /// What stands for "no connection has a tuple with this hash".
     #[inline]
     pub(crate) fn stamp(&self, hash: u64) -> Stamp {
-        let place = hash as usize % STAMPS;
+        let place = stamp_place(hash);
         let number = self.stamps[place].load(Ordering::Acquire);
         let of_all = self.stamp_of_all.load(Ordering::Acquire);
         Stamp { place: place as u32, number: number.wrapping_add(of_all) }

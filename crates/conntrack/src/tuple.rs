@@ -123,11 +123,6 @@ impl Tuple {
         Some(Self { addresses, destination, ..*self })
     }
 
-    /// Source address and port; the identifier is ICMP's.
-    pub(crate) fn source_end(&self) -> (IpAddr, u16) {
-        (self.addresses.source(), self.source)
-    }
-
     /// Destination address and port.
     pub(crate) fn destination_end(&self) -> (IpAddr, u16) {
         (self.addresses.destination(), self.destination)
@@ -166,6 +161,35 @@ impl Tuple {
     #[inline]
     pub(crate) fn port_word(&self) -> u64 {
         u64::from(self.source) << 48 | u64::from(self.destination) << 32
+    }
+
+    /// The word of the addresses of IPv4 as the other direction has it.
+    #[inline]
+    pub(crate) fn reversed_address_word(&self) -> u64 {
+        self.address_words()[0].rotate_left(32)
+    }
+
+    /// [`Tuple::port_word`] of the other direction.
+    #[inline]
+    pub(crate) fn reversed_port_word(&self) -> u64 {
+        match self.role {
+            Role::None => u64::from(self.destination) << 48 | u64::from(self.source) << 32,
+            Role::Query | Role::Answer => self.port_word(),
+        }
+    }
+
+    /// Whether another tuple of the same family has another source, address or port, and whether it has
+    /// another destination.
+    #[inline]
+    pub(crate) fn differs(&self, other: &Self) -> [bool; 2] {
+        let words = (self.address_words(), other.address_words());
+        let addresses: [u64; 4] = core::array::from_fn(|at| words.0[at] ^ words.1[at]);
+        let [source, destination] = match self.addresses {
+            Addresses::V4 { .. } => [addresses[0] >> 32, addresses[0] & 0xffff_ffff],
+            Addresses::V6 { .. } => [addresses[0] | addresses[1], addresses[2] | addresses[3]],
+        };
+        let ports = [self.source ^ other.source, self.destination ^ other.destination];
+        [source | u64::from(ports[0]) != 0, destination | u64::from(ports[1]) != 0]
     }
 
     /// A keyed hash that is the same in both directions, so that a connection without translation

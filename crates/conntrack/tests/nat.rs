@@ -37,12 +37,11 @@ impl Nat {
         let before = self.pool.counts();
         let foretold = self.pool.would_lend(0, &original, is_taken);
         assert_eq!(self.pool.counts(), before);
-        let (pool, mut ended) = (&self.pool, Vec::new());
+        let (pool, mut ended) = (&self.pool, Vec::<conntrack::Ended>::new());
         let made = pool.lend(0, &original, |lease: &Lease| {
-            let (translated, binding) = (Some(lease.translated), lease.binding | 0x1abc << 48);
-            let new = New { translated, binding, ..New::plain(0, original) };
-            let made = table
-                .commit(&new, &DATAGRAM, 60, now, &mut |end| ended.extend(end.iter().copied()));
+            let to = Lease { binding: lease.binding | 0x1abc << 48, ..*lease };
+            let (new, ended) = (New::plain(0, original), &mut |end: &[_]| ended.extend(end));
+            let made = table.commit_translated(&new, &to, (&DATAGRAM, 60), now, ended);
             made.map(|handle| (handle, lease.translated))
         });
         for end in &ended {
@@ -360,9 +359,8 @@ fn a_hairpin_is_translated_at_both_ends() {
     let inside = original.with_destination("10.0.0.6".parse().unwrap(), 80).unwrap();
     let (table, now) = (&nat.gate.table, nat.gate.now);
     let made = nat.pool.lend(0, &inside, |lease| {
-        let (translated, binding) = (Some(lease.translated), lease.binding);
-        let new = New { translated, binding, ..New::plain(0, original) };
-        table.commit(&new, &segment("S", 1, 0, 0), 60, now, &mut |_| {})
+        let (new, syn) = (New::plain(0, original), segment("S", 1, 0, 0));
+        table.commit_translated(&new, lease, (&syn, 60), now, &mut |_| {})
     });
     let handle = made.unwrap();
     let there = table.translation(handle, Direction::Original).unwrap().tuple;
@@ -467,6 +465,76 @@ proptest! {
                     prop_assert_eq!(used, 16);
                 }
             }
+        }
+    }
+
+    /// Who knows the likely source is lent the same as who does not, after the same attempts, and both
+    /// pools have done the same then.
+    #[test]
+    fn the_likely_source_is_lent_as_any_other(
+        steps in proptest::collection::vec((0u32..20, 0u16..3, 0u32..3, 0u8..8), 1..200),
+        (has_range, groups, persistent) in (any::<bool>(), prop_oneof![Just(1u32), Just(4)], any::<bool>()),
+        choice in prop_oneof![3 => Just(None), 1 => Just(Some(PortChoice::Hash))],
+    ) {
+        let table = Gate::new(&settings(16)).table;
+        let change = |settings: &mut PoolSettings| {
+            settings.ports = has_range.then_some(3001..=3008);
+            (settings.groups, settings.persistent, settings.choice) = (groups, persistent, choice);
+        };
+        let pools = [(); 2].map(|()| pool("192.0.2.1", "192.0.2.2", change));
+        let mut open: HashMap<Tuple, Lease> = HashMap::new();
+        let mut foreign = BTreeSet::new();
+        for (source, port, destination, what) in steps {
+            let flow = flow(source, 3000 + port, destination);
+            if let Some(lease) = open.get(&flow).filter(|_| what < 3) {
+                pools.iter().for_each(|pool| pool.give(lease.binding));
+                open.remove(&flow);
+                continue;
+            }
+            if open.contains_key(&flow) {
+                continue;
+            }
+            let likely = pools[1].likely(0, &flow, &table);
+            prop_assert_eq!(likely.is_some(), choice.is_none() && (!has_range || port > 0));
+            let mut tried = [vec![], vec![]];
+            let [one, other] = &mut tried;
+            let attempt = |tried: &mut Vec<(Tuple, u64)>, lease: &Lease| {
+                tried.push((lease.translated, lease.binding));
+                let is_foreign = foreign.contains(&lease.translated.source)
+                    && lease.translated.addresses.source() == IpAddr::from([192, 0, 2, 1]);
+                let is_taken = open.values().any(|it| it.translated == lease.translated);
+                match () {
+                    () if is_foreign || is_taken => Err(Refused::TupleTaken),
+                    () if what == 3 => Err(Refused::Full),
+                    () => Ok(Lease { hash: None, ..*lease }),
+                }
+            };
+            let known = |lease: &Lease| {
+                let hash = table.hash_of(0, &lease.translated);
+                assert!(lease.hash.is_none_or(|known| known == hash));
+            };
+            let plain = pools[0].lend(0, &flow, |lease| attempt(one, lease));
+            let lent = match &likely {
+                None => pools[1].lend(0, &flow, |lease| attempt(other, lease)),
+                Some(likely) => pools[1].lend_likely((0, likely), &flow, |lease| {
+                    known(lease);
+                    attempt(other, lease)
+                }),
+            };
+            prop_assert_eq!(&tried[0], &tried[1]);
+            prop_assert_eq!(&plain, &lent);
+            prop_assert_eq!(pools[0].counts(), pools[1].counts());
+            if let Ok(lease) = lent {
+                open.insert(flow, lease);
+            }
+            // Somebody else has a port of the first address.
+            if what == 4 {
+                foreign.insert(3000 + port);
+            }
+        }
+        for pool in &pools {
+            open.values().for_each(|lease| pool.give(lease.binding));
+            prop_assert!(pool.is_idle());
         }
     }
 }

@@ -5,6 +5,7 @@ mod gate;
 use std::time::Duration;
 
 use conntrack::QuotedSequence::{Is, Missing, OnItsWay};
+use conntrack::nat::Lease;
 use conntrack::{
     CtState, Direction, Expectation, New, NotExpected, Packet, Refused, Settings, State, Tuple,
 };
@@ -67,8 +68,7 @@ fn an_error_is_translated_outside_and_inside() {
     let mut gate = Gate::new(&settings(16));
     let original = udp(0x0b00_0001, 4000);
     let translated = original.with_source("192.0.2.1".parse().unwrap(), 6000).unwrap();
-    let new = New { translated: Some(translated), ..New::plain(0, original) };
-    gate.packet_as(&new, &DATAGRAM);
+    gate.packet_to(&New::plain(0, original), &Lease::of(translated), &DATAGRAM);
     // The packet as it went out, in an error of some router to the translated address.
     let ip = |addresses: &Addresses, protocol: u8, length: usize| {
         let Addresses::V4 { source, destination } = addresses else { panic!() };

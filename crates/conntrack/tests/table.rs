@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
+use conntrack::nat::Lease;
 use conntrack::{
     Chunks, Connections, CtState, Direction, Hit, LimitKind, MOST_CONNECTIONS, New, NotMade,
     Packet, Reason, Reference, Refused, Settings, State, Tuple,
@@ -114,9 +115,9 @@ fn a_connection_is_found_by_both_tuples_of_its_translation() {
     let original = tcp(1, 4000);
     let translated = original.with_source("192.0.2.1".parse().unwrap(), 6000).unwrap();
     let translated = translated.with_destination("10.9.9.9".parse().unwrap(), 8080).unwrap();
-    let new = New { translated: Some(translated), ..New::plain(0, original) };
+    let (new, to) = (New::plain(0, original), Lease::of(translated));
     let all = |bits: u8| CtState(bits | 0x20);
-    assert_eq!(gate.packet_as(&new, &segment("S", 1000, 0, 0)), NEW);
+    assert_eq!(gate.packet_to(&new, &to, &segment("S", 1000, 0, 0)), NEW);
     let (handle, direction) = gate.lookup(&translated.reversed()).unwrap();
     assert_eq!(direction, Direction::Reply);
     assert_eq!(gate.lookup(&original), Some((handle, Direction::Original)));
@@ -134,9 +135,8 @@ fn a_connection_is_found_by_both_tuples_of_its_translation() {
     assert_eq!(hit, Hit::Valid { translated: true });
     // Somebody else may not have these tuples.
     let other = tcp(2, 4000);
-    let new = New { translated: Some(translated), ..New::plain(0, other) };
-    let syn = segment("S", 1, 0, 0);
-    let refused = gate.table.commit(&new, &syn, 40, gate.now, &mut |_| {});
+    let (new, syn) = (New::plain(0, other), segment("S", 1, 0, 0));
+    let refused = gate.table.commit_translated(&new, &to, (&syn, 40), gate.now, &mut |_| {});
     assert_eq!(refused, Err(Refused::TupleTaken));
     let shown = gate.connection(&original).unwrap();
     assert_eq!((shown.original, shown.reply), (original, translated.reversed()));
@@ -154,8 +154,9 @@ fn answers_are_of_one_connection() {
     let (there, ends) = (udp(1, 1000), addresses(9, 8));
     // Translated, so that its own answers look like others.
     let reply = Tuple::new(ends, Protocol::UDP, 7, 7);
-    let new = New { translated: Some(reply.reversed()), ..New::plain(0, there) };
-    gate.table.commit(&new, &DATAGRAM, 100, gate.now, &mut |_| {}).unwrap();
+    let (new, to) = (New::plain(0, there), Lease::of(reply.reversed()));
+    let packet = (&DATAGRAM, 100);
+    gate.table.commit_translated(&new, &to, packet, gate.now, &mut |_| {}).unwrap();
     let plain = New::plain(0, there.reversed());
     let refused = gate.table.commit(&plain, &DATAGRAM, 100, gate.now, &mut |_| {});
     assert_eq!(refused, Err(Refused::TupleTaken));
@@ -250,16 +251,19 @@ fn nobody_goes_for_a_connection_that_is_refused() {
     for at in 0..size {
         assert_eq!(gate.packet(udp(at, 7), &DATAGRAM), NEW);
     }
-    let commit = |gate: &Gate, new: &New| {
+    let commit_to = |gate: &Gate, new: &New, to: Tuple| {
         let gone = &mut |ended: &[conntrack::Ended]| panic!("{ended:?} went for nothing");
-        gate.table.commit(new, &DATAGRAM, 40, gate.now, gone).map(|_| ())
+        let made =
+            gate.table.commit_translated(new, &Lease::of(to), (&DATAGRAM, 40), gate.now, gone);
+        made.map(|_| ())
     };
+    let commit = |gate: &Gate, new: &New| commit_to(gate, new, new.original);
     // The second packet of a batch whose first has opened it.
     let there = New::plain(0, udp(5, 7));
     assert_eq!(commit(&gate, &there), Err(Refused::Exists));
     // One whose answers would look like another's packets.
-    let taken = New { translated: Some(udp(5, 7).reversed()), ..New::plain(0, udp(size, 9)) };
-    assert_eq!(commit(&gate, &taken), Err(Refused::TupleTaken));
+    let (new, taken) = (New::plain(0, udp(size, 9)), udp(5, 7).reversed());
+    assert_eq!(commit_to(&gate, &new, taken), Err(Refused::TupleTaken));
     let new = New::plain(0, udp(size, 7));
     assert_eq!(gate.table.would_refuse(&new, gate.now), Some(Refused::Limit(LimitKind::Zone)));
     assert_eq!(commit(&gate, &new), Err(Refused::Limit(LimitKind::Zone)));

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use conntrack::nat::Likely;
 use conntrack::{
     Connections, CtState, Expectation, Handle, Hit, New, Packet, Reference, Role, Segment, Tuple,
 };
@@ -246,6 +247,8 @@ pub(crate) struct NewSource {
     pub(crate) nat: Arc<NatNew>,
     /// Who lends it, if it is lent.
     pub(crate) pool: Option<PoolId>,
+    /// Where the pool has it, if that is known of this very packet.
+    pub(crate) likely: Option<Likely>,
 }
 
 /// What flows see of a connection that this very packet has changed, when it is decided again: the same as

@@ -16,6 +16,7 @@ use loom::thread;
 use packet::Time;
 use types::{Addresses, Protocol, TcpFlags};
 
+use crate::nat::Lease;
 use crate::{
     Connections, CtState, Direction, Handle, Hit, New, Packet, Refused, Segment, Settings, Tuple,
 };
@@ -90,9 +91,10 @@ fn loom_two_are_translated_to_the_same() {
         let open = |table: &Connections, port: u16| {
             let original = tuple(port);
             let tracked = table.track(0, &original, &Packet::Datagram, NOW);
-            let translated = original.with_source([10, 0, 0, 9].into(), 40);
-            let new = New { vacant: tracked.vacant, translated, ..New::plain(0, original) };
-            table.commit(&new, &Packet::Datagram, 60, NOW, &mut |_| {}).is_ok()
+            let to = Lease::of(original.with_source([10, 0, 0, 9].into(), 40).unwrap());
+            let new = New { vacant: tracked.vacant, ..New::plain(0, original) };
+            let packet = (&Packet::Datagram, 60);
+            table.commit_translated(&new, &to, packet, NOW, &mut |_| {}).is_ok()
         };
         let other = Arc::clone(&table);
         let thread = thread::spawn(move || open(&other, 5));

@@ -2,6 +2,8 @@
 
 mod blocks;
 mod dynamic;
+mod foretell;
+mod likely;
 mod mappings;
 mod nptv6;
 mod pool;
@@ -10,6 +12,7 @@ mod sequence;
 
 pub use blocks::{BadBlocks, PortBlocks};
 pub use dynamic::BlockEvent;
+pub use likely::Likely;
 pub use nptv6::{Nptv6, Nptv6Error};
 pub use pool::{BadPool, Lease, NotLent, Pool, PoolCounts, PoolSettings, PortChoice};
 pub use sequence::SequenceShift;

@@ -5,10 +5,10 @@ use core::ops::RangeInclusive;
 
 use packet::KeyHasher;
 use thiserror::Error;
-use types::{IpRange, Protocol};
+use types::{Addresses, IpRange, Protocol};
 
 use super::blocks::PortBlocks;
-use super::dynamic::{BlockEvent, DynamicBlocks, Foreseen, MOST_BLOCKS};
+use super::dynamic::{BlockEvent, DynamicBlocks, MOST_BLOCKS};
 use super::mappings::{Inside, Mappings, Outside};
 use super::ports::Ports;
 use crate::limits::Keyed;
@@ -122,9 +122,18 @@ pub enum NotLent {
 pub struct Lease {
     /// The packet's tuple with the new source.
     pub translated: Tuple,
-    /// To be kept in [`crate::New::binding`] and given back when the connection has ended. Bits 48 to
-    /// 60 are the caller's, to say which pool it is of. 0 if there is nothing to give back.
+    /// To be kept with the connection and given back when that has ended. Bits 48 to 60 are the caller's,
+    /// to say which pool it is of. 0 if there is nothing to give back.
     pub binding: u64,
+    /// [`crate::Connections::hash_of`] that tuple, if it is known.
+    pub hash: Option<u64>,
+}
+
+impl Lease {
+    /// A tuple that nobody has lent.
+    pub const fn of(translated: Tuple) -> Self {
+        Self { translated, binding: 0, hash: None }
+    }
 }
 
 /// What a pool has done.
@@ -144,18 +153,18 @@ pub struct PoolCounts {
 
 /// A pool. Its ports are bits, so none is searched for one by one.
 pub struct Pool {
-    settings: PoolSettings,
-    first: IpAddr,
+    pub(super) settings: PoolSettings,
+    pub(super) first: IpAddr,
     addresses: u32,
-    ports: Box<[Ports]>,
+    pub(super) ports: Box<[Ports]>,
     /// For each of `ports`, the last destination for which no shared port was found, an odd number, or is
     /// being looked for, an even one.
     in_vain: Box<[AtomicU64]>,
-    mappings: Mappings,
-    dynamic: Option<DynamicBlocks>,
+    pub(super) mappings: Mappings,
+    pub(super) dynamic: Option<DynamicBlocks>,
     keyed: Keyed,
     hasher: KeyHasher,
-    lent: AtomicU64,
+    pub(super) lent: AtomicU64,
     returned: AtomicU64,
     exhausted: AtomicU64,
     block_full: AtomicU64,
@@ -164,7 +173,7 @@ pub struct Pool {
 }
 
 /// The address to begin with, the ports, and how many addresses to try.
-type Choice = (u32, RangeInclusive<u16>, u32);
+pub(super) type Choice = (u32, RangeInclusive<u16>, u32);
 
 /// TCP, UDP, and everything else with ports or identifiers.
 const KINDS: u32 = 3;
@@ -177,7 +186,7 @@ const FREE: u32 = 16;
 const SHARED: u32 = 128;
 
 /// Bits of a binding.
-const PRESENT: u64 = 1 << 63;
+pub(super) const PRESENT: u64 = 1 << 63;
 const MAPPED: u64 = 1 << 62;
 const SHARED_PORT: u64 = 1 << 61;
 
@@ -280,72 +289,30 @@ impl Pool {
         tuple: &Tuple,
         mut attempt: impl FnMut(&Lease) -> Result<T, Refused>,
     ) -> Result<T, NotLent> {
+        self.lend_any(zone, tuple, false, &mut attempt)
+    }
+
+    /// As [`Pool::lend`]. `holds_own` says that the packet's own port at the first address is the caller's,
+    /// and that its tuple turned out to be taken.
+    #[inline(never)]
+    pub(super) fn lend_any<T>(
+        &self,
+        zone: u16,
+        tuple: &Tuple,
+        holds_own: bool,
+        attempt: &mut dyn FnMut(&Lease) -> Result<T, Refused>,
+    ) -> Result<T, NotLent> {
         let result = match (self.first, tuple.addresses.is_v6()) {
             (IpAddr::V4(_), true) | (IpAddr::V6(_), false) => Err(NotLent::Family),
             _ => self.within_block(zone, tuple, |place| {
                 match self.settings.endpoint_independent && has_ports(tuple) {
-                    true => self.lend_mapping(zone, tuple, place, &mut attempt),
-                    false => self.lend_source(tuple, place, &mut attempt),
+                    true => self.lend_mapping(zone, tuple, place, attempt),
+                    false => self.lend_source(tuple, place, holds_own, attempt),
                 }
             }),
         };
         self.count(zone, tuple, &result);
         result
-    }
-
-    /// Whether [`Pool::lend`] would find a source for a packet now, if it is told of each that another
-    /// connection has. Nothing is lent, and nothing counted.
-    ///
-    /// # Errors
-    /// There is no free source.
-    pub fn would_lend(
-        &self,
-        zone: u16,
-        tuple: &Tuple,
-        is_taken: impl Fn(&Tuple) -> bool,
-    ) -> Result<(), NotLent> {
-        if self.first.is_ipv6() != tuple.addresses.is_v6() {
-            return Err(NotLent::Family);
-        }
-        let place = match self.dynamic.as_ref().filter(|_| has_ports(tuple)) {
-            None => self.choice(tuple)?,
-            Some(dynamic) => match dynamic.foresee(zone, tuple.addresses.source()) {
-                Foreseen::Has(address, range) => (address, range, 1),
-                Foreseen::Gets => return Ok(()),
-                Foreseen::Nothing => return Err(NotLent::Exhausted),
-            },
-        };
-        if self.settings.endpoint_independent && has_ports(tuple) {
-            return match self.would_map(zone, tuple, place) {
-                Some(translated) if !is_taken(&translated) => Ok(()),
-                _ => Err(self.none_left(tuple)),
-            };
-        }
-        let mut attempt = |lease: &Lease| match is_taken(&lease.translated) {
-            true => Err(Refused::TupleTaken),
-            // As if it could not be made for another reason: the port goes back.
-            false => Err::<(), _>(Refused::Full),
-        };
-        match self.lend_source(tuple, place, &mut attempt) {
-            Err(NotLent::Refused(_)) | Ok(()) => Ok(()),
-            Err(why) => Err(why),
-        }
-    }
-
-    /// Asks for the memory that [`Pool::lend`] will write to, and returns what the packet will look like if
-    /// its port is free. `None` where that is not known without looking.
-    pub fn foresee(&self, tuple: &Tuple) -> Option<Tuple> {
-        let settings = &self.settings;
-        if self.has_blocks() || settings.endpoint_independent || !has_ports(tuple) {
-            return None;
-        }
-        let (address, range, _) = self.choice(tuple).ok()?;
-        if !self.may_keep(tuple, &range) {
-            return None;
-        }
-        let map = self.map(kind(tuple.protocol), address, self.group(tuple));
-        self.ports.get(map)?.prefetch(tuple.source);
-        tuple.with_source(self.address(address)?, tuple.source)
     }
 
     /// As [`Pool::lend`], at this address alone: what belongs to another connection leaves by the
@@ -366,7 +333,7 @@ impl Pool {
             if self.has_blocks() && has_ports(tuple) && at != u32::from(number) {
                 return Err(NotLent::Block);
             }
-            let result = self.at_address(number.into(), tuple, &range, &mut attempt);
+            let result = self.at_address(number.into(), tuple, (&range, false), &mut attempt);
             result.ok_or(self.none_left(tuple))?.map_err(NotLent::Refused)
         });
         self.count(zone, tuple, &result);
@@ -390,7 +357,7 @@ impl Pool {
     }
 
     /// Why there is no port at the places where a source may have one.
-    fn none_left(&self, tuple: &Tuple) -> NotLent {
+    pub(super) fn none_left(&self, tuple: &Tuple) -> NotLent {
         match self.has_blocks() && has_ports(tuple) {
             true => NotLent::Block,
             false => NotLent::Exhausted,
@@ -450,15 +417,16 @@ impl Pool {
         result
     }
 
-    fn lend_source<T>(
+    pub(super) fn lend_source<T>(
         &self,
         tuple: &Tuple,
         (start, range, count): Choice,
+        holds_own: bool,
         attempt: &mut dyn FnMut(&Lease) -> Result<T, Refused>,
     ) -> Result<T, NotLent> {
         for more in 0..count {
-            let address = self.behind(start, more);
-            if let Some(result) = self.at_address(address, tuple, &range, attempt) {
+            let (address, ports) = (self.behind(start, more), (&range, holds_own && more == 0));
+            if let Some(result) = self.at_address(address, tuple, ports, attempt) {
                 return result.map_err(NotLent::Refused);
             }
         }
@@ -466,19 +434,24 @@ impl Pool {
     }
 
     /// The address to begin with, the ports, and how many addresses to try.
-    fn choice(&self, tuple: &Tuple) -> Result<Choice, NotLent> {
-        let source = tuple.addresses.source();
+    pub(super) fn choice(&self, tuple: &Tuple) -> Result<Choice, NotLent> {
         if let Some(blocks) = &self.settings.blocks {
-            let (address, range) = blocks.of(source).ok_or(NotLent::NoSubscriber)?;
+            let taken = blocks.of(tuple.addresses.source());
+            let (address, range) = taken.ok_or(NotLent::NoSubscriber)?;
             return Ok((address, range, 1));
         }
+        Ok((self.start(tuple), self.range(tuple), self.addresses.min(ADDRESSES)))
+    }
+
+    /// The address to begin with, if there are no blocks.
+    #[inline(always)]
+    pub(super) fn start(&self, tuple: &Tuple) -> u32 {
         let hash = match self.settings.persistent {
-            _ if self.addresses == 1 => 0,
-            true => self.hash_of([source, source], 0),
-            false => self.hash_of([source, tuple.addresses.destination()], 0),
+            _ if self.addresses == 1 => return 0,
+            true => self.hash_of(tuple, [u64::MAX, 0], 0),
+            false => self.hash_of(tuple, [u64::MAX; 2], 0),
         };
-        let start = (((hash >> 32) * u64::from(self.addresses)) >> 32) as u32;
-        Ok((start, self.range(tuple), self.addresses.min(ADDRESSES)))
+        (((hash >> 32) * u64::from(self.addresses)) >> 32) as u32
     }
 
     /// The address so many behind another one, fewer than there are.
@@ -487,18 +460,19 @@ impl Pool {
         address.checked_sub(self.addresses).unwrap_or(address)
     }
 
-    fn has_blocks(&self) -> bool {
+    pub(super) fn has_blocks(&self) -> bool {
         self.settings.blocks.is_some() || self.dynamic.is_some()
     }
 
     /// Whether a source keeps its port if it can. If nobody has said which ports there are, it keeps
     /// any, and its class is for those that must change.
-    fn may_keep(&self, tuple: &Tuple, range: &RangeInclusive<u16>) -> bool {
+    #[inline(always)]
+    pub(super) fn may_keep(&self, tuple: &Tuple, range: &RangeInclusive<u16>) -> bool {
         let is_own = self.settings.choice.is_none();
         is_own && (self.settings.ports.is_none() || range.contains(&tuple.source))
     }
 
-    fn range(&self, tuple: &Tuple) -> RangeInclusive<u16> {
+    pub(super) fn range(&self, tuple: &Tuple) -> RangeInclusive<u16> {
         match (&self.settings.ports, tuple.role, tuple.source) {
             (_, Role::Query | Role::Answer, _) => 0..=u16::MAX,
             (Some(range), ..) => range.clone(),
@@ -508,18 +482,19 @@ impl Pool {
         }
     }
 
-    /// Tries ports of one address. `None` if there is none.
+    /// Tries ports of one address. `None` if there is none. If `holds_own`, the caller holds the packet's
+    /// own and has tried it.
     fn at_address<T>(
         &self,
         address: u32,
         tuple: &Tuple,
-        range: &RangeInclusive<u16>,
+        (range, holds_own): (&RangeInclusive<u16>, bool),
         attempt: &mut dyn FnMut(&Lease) -> Result<T, Refused>,
     ) -> Option<Result<T, Refused>> {
         let ip = self.address(address)?;
         let mut attempt = |port: u16, binding: u64| {
             let translated = tuple.with_source(ip, port)?;
-            match attempt(&Lease { translated, binding }) {
+            match attempt(&Lease { translated, binding, hash: None }) {
                 Err(Refused::TupleTaken) => None,
                 result => Some(result),
             }
@@ -533,10 +508,10 @@ impl Pool {
         let binding = |port: u16| PRESENT | (map as u64) << 16 | u64::from(port);
         // Ports whose tuple turned out to be taken. They are kept until the end, so that they are
         // not tried again.
-        let mut held = [0; FREE as usize];
-        let mut count = 0;
+        let mut held = [tuple.source; FREE as usize];
+        let mut count = usize::from(holds_own);
         let mut result = None;
-        let mut keeps = self.may_keep(tuple, range);
+        let mut keeps = !holds_own && self.may_keep(tuple, range);
         let is_shared = self.settings.groups > 1 && !self.has_blocks();
         while count < held.len() {
             let is_own = core::mem::take(&mut keeps);
@@ -621,7 +596,7 @@ impl Pool {
         let (_, address, port) = outside;
         let map = self.map(kind(tuple.protocol), address.into(), 0);
         let binding = PRESENT | MAPPED | (map as u64) << 16 | u64::from(port);
-        let result = attempt(&Lease { translated, binding });
+        let result = attempt(&Lease { translated, binding, hash: None });
         if result.is_err() {
             self.unmap(outside);
         }
@@ -632,7 +607,11 @@ impl Pool {
     }
 
     /// Takes a port for a mapping, that of the source if possible.
-    fn take_outside(&self, tuple: &Tuple, (start, range, count): Choice) -> Option<Outside> {
+    pub(super) fn take_outside(
+        &self,
+        tuple: &Tuple,
+        (start, range, count): Choice,
+    ) -> Option<Outside> {
         let kind = kind(tuple.protocol);
         (0..count).find_map(|more| {
             let address = self.behind(start, more);
@@ -646,18 +625,11 @@ impl Pool {
         })
     }
 
-    /// What a packet becomes by its mapping, or would by the one that it would get.
-    fn would_map(&self, zone: u16, tuple: &Tuple, place: Choice) -> Option<Tuple> {
-        let outside = self.mappings.outside(inside(zone, tuple)).or_else(|| {
-            let outside = self.take_outside(tuple, place)?;
-            let (_, address, port) = outside;
-            self.ports.get(self.map(kind(tuple.protocol), address.into(), 0))?.give(port);
-            Some(outside)
-        })?;
-        self.behind_mapping(tuple, outside)
-    }
-
-    fn behind_mapping(&self, tuple: &Tuple, (_, address, port): Outside) -> Option<Tuple> {
+    pub(super) fn behind_mapping(
+        &self,
+        tuple: &Tuple,
+        (_, address, port): Outside,
+    ) -> Option<Tuple> {
         tuple.with_source(self.address(address.into())?, port)
     }
 
@@ -712,31 +684,28 @@ impl Pool {
         }
     }
 
-    fn map(&self, kind: u32, address: u32, group: u32) -> usize {
+    pub(super) fn map(&self, kind: u32, address: u32, group: u32) -> usize {
         ((address * KINDS + kind) * self.settings.groups + group) as usize
     }
 
-    fn group(&self, tuple: &Tuple) -> u32 {
+    #[inline(always)]
+    pub(super) fn group(&self, tuple: &Tuple) -> u32 {
         let port = if tuple.role == Role::None { tuple.destination } else { 0 };
-        let to = tuple.addresses.destination();
-        self.hash_of([to, to], 1 << 16 | u64::from(port)) as u32 & (self.settings.groups - 1)
+        let hash = self.hash_of(tuple, [0, u64::MAX], 1 << 16 | u64::from(port));
+        hash as u32 & (self.settings.groups - 1)
     }
 
-    /// A keyed hash of two addresses of one family, and of whatever else.
-    fn hash_of(&self, addresses: [IpAddr; 2], more: u64) -> u64 {
-        match addresses {
-            [IpAddr::V4(one), IpAddr::V4(other)] => {
-                let addresses = u64::from(one.to_bits()) << 32 | u64::from(other.to_bits());
-                self.hasher.hash(&[addresses, more])
+    /// A keyed hash of these bits of a packet's addresses, and of whatever else.
+    #[inline(always)]
+    fn hash_of(&self, tuple: &Tuple, [source, destination]: [u64; 2], more: u64) -> u64 {
+        let [a, b, c, d] = tuple.address_words();
+        match tuple.addresses {
+            Addresses::V4 { .. } => {
+                let bits = source << 32 | u64::from(destination as u32);
+                self.hasher.hash(&[a & bits, more])
             }
-            _ => {
-                let [[a, b], [c, d]] = addresses.map(|address| match address {
-                    IpAddr::V4(address) => [0, address.to_bits().into()],
-                    IpAddr::V6(address) => {
-                        [(address.to_bits() >> 64) as u64, address.to_bits() as u64]
-                    }
-                });
-                self.hasher.hash(&[a, b, c, d, more])
+            Addresses::V6 { .. } => {
+                self.hasher.hash(&[a & source, b & source, c & destination, d & destination, more])
             }
         }
     }
@@ -752,7 +721,7 @@ impl Pool {
         range.start() + (self.keyed.hash_one((tuple, salt, lent)) % count) as u16
     }
 
-    fn address(&self, number: u32) -> Option<IpAddr> {
+    pub(super) fn address(&self, number: u32) -> Option<IpAddr> {
         Some(match self.first {
             IpAddr::V4(first) => IpAddr::V4(first.to_bits().checked_add(number)?.into()),
             IpAddr::V6(first) => IpAddr::V6(first.to_bits().checked_add(number.into())?.into()),
@@ -774,7 +743,7 @@ impl Pool {
 }
 
 /// Whether there is a port, or an identifier, that can be translated.
-fn has_ports(tuple: &Tuple) -> bool {
+pub(super) fn has_ports(tuple: &Tuple) -> bool {
     tuple.protocol.has_ports() || tuple.role != Role::None
 }
 
@@ -783,11 +752,11 @@ fn gcd(a: u32, b: u32) -> u32 {
 }
 
 /// The end that a mapping is of.
-fn inside(zone: u16, tuple: &Tuple) -> Inside {
+pub(super) fn inside(zone: u16, tuple: &Tuple) -> Inside {
     (zone, kind(tuple.protocol) as u8, tuple.addresses.source(), tuple.source)
 }
 
-fn kind(protocol: Protocol) -> u32 {
+pub(super) fn kind(protocol: Protocol) -> u32 {
     match protocol {
         Protocol::TCP => 0,
         Protocol::UDP => 1,

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use conntrack::nat::Lease;
 use conntrack::{
     Connection, Connections, CtState, Direction, Ended, Handle, Hit, New, Packet, Reference,
     Refused, Segment, Settings, Tuple,
@@ -53,6 +54,11 @@ impl Gate {
     }
 
     pub(crate) fn packet_as(&mut self, new: &New, packet: &Packet) -> CtState {
+        self.packet_to(new, &Lease::of(new.original), packet)
+    }
+
+    /// The same, if a connection that it opens is translated so.
+    pub(crate) fn packet_to(&mut self, new: &New, to: &Lease, packet: &Packet) -> CtState {
         let tuple = new.original;
         let tracked = self.table.track(new.zone, &tuple, packet, self.now);
         if let Some(kept) = self.cache.get(&tuple).copied() {
@@ -72,7 +78,8 @@ impl Gate {
         let is_new = tracked.ct_state.contains(CtState::NEW) && tracked.connection.is_none();
         if is_new && self.commits {
             let ended = &mut self.ended;
-            let made = self.table.commit(new, packet, 100, self.now, &mut |end| ended.extend(end));
+            let (ended, packet) = (&mut |end: &[_]| ended.extend(end), (packet, 100));
+            let made = self.table.commit_translated(new, to, packet, self.now, ended);
             assert!(matches!(made, Ok(_) | Err(Refused::Full)), "{made:?}");
             return tracked.ct_state;
         }

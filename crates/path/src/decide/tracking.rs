@@ -132,8 +132,11 @@ fn make(
         ..New::plain(wanted.zone, original)
     };
     let destination = wanted.destination.cloned();
-    let source =
-        wanted.source.map(|nat| NewSource { nat: Arc::clone(nat), pool: tables.nat_pool_of(nat) });
+    let source = wanted.source.map(|nat| NewSource {
+        nat: Arc::clone(nat),
+        pool: tables.nat_pool_of(nat),
+        likely: None,
+    });
     let expected = tracked.expected.as_ref();
     let expected = expected.filter(|expected| wanted.has_nat && expected.is_translated()).cloned();
     Some(Change::Make { new, destination, source, expected, instead_of, has_more: false })

@@ -8,7 +8,7 @@
 use std::ops::RangeInclusive;
 
 use conntrack::helper::{Heard, Help, Splice};
-use conntrack::nat::{NotLent, SequenceShift};
+use conntrack::nat::{Lease, NotLent, SequenceShift};
 use conntrack::{
     Connections, CtState, Direction, Expectation, Handle, Named, New, Packet as Seen, Reference,
     Refused,
@@ -111,7 +111,7 @@ impl Confirming<'_, '_> {
         (packet, length): (&Seen, u32),
         connections: &Connections,
     ) -> Result<Handle, NotMade> {
-        let commit = |new: &New| self.commit(new, (packet, length), connections);
+        let commit = |lease: &Lease| self.commit((new, lease), (packet, length), connections);
         let to = match expected.translated {
             None => Some(new.original),
             Some((address, port)) => new.original.with_destination(address, port),
@@ -119,14 +119,13 @@ impl Confirming<'_, '_> {
         let exhausted = || NotMade::Dropped(DropReason::NatExhausted);
         let to = to.ok_or_else(exhausted)?;
         let Some(source) = expected.translated_source else {
-            return commit(&New { translated: Some(to), ..*new }).map_err(NotMade::from);
+            return commit(&Lease::of(to)).map_err(NotMade::from);
         };
         let master = connections.connection(expected.master.index, self.decider.now());
         let pool = master.and_then(|master| self.decider.nat_pool_of(master.binding));
         if let Some((id, pool)) = pool {
             let lent = pool.pool.lend_at(new.zone, source, &to, |lease| {
-                let (translated, binding) = (Some(lease.translated), id.binding(lease.binding));
-                commit(&New { translated, binding, ..*new })
+                commit(&Lease { binding: id.binding(lease.binding), ..*lease })
             });
             match lent {
                 Ok(handle) => return Ok(handle),
@@ -143,7 +142,7 @@ impl Confirming<'_, '_> {
             (0..TRIES).map(|more| to.source.checked_add(more).unwrap_or(PORTS.start() + more));
         for port in ports {
             let Some(translated) = to.with_source(source, port) else { break };
-            match commit(&New { translated: Some(translated), ..*new }) {
+            match commit(&Lease::of(translated)) {
                 Err(Refused::TupleTaken) => {}
                 result => return result.map_err(NotMade::from),
             }

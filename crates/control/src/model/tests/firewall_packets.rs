@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use ::conntrack::nat::Lease;
 use ::conntrack::{CtState, New, Packet as Tracked, Tuple};
 use pipeline::{
     CtFields, DropReason, Exit, Fields, FlowId, NatEnd, NatNew, NatSpec, Owner, To, Track,
@@ -270,15 +271,16 @@ fn make_with(control: &Control, packet: &Packet, label: u128, seen: &Seen) {
         40_000,
         packet.port,
     );
-    let mut new = New { label, ..New::plain(0, original) };
+    let new = New { label, ..New::plain(0, original) };
+    let mut to = original;
     if let Some((address, port)) = seen.forwarded {
-        new.translated = Some(original.with_destination(address, port).unwrap());
+        to = to.with_destination(address, port).unwrap();
     }
     if let Some((address, _)) = seen.translated {
-        let to = new.translated.unwrap_or(original);
-        new.translated = Some(to.with_source(address, 40_000).unwrap());
+        to = to.with_source(address, 40_000).unwrap();
     }
-    table.commit(&new, &Tracked::Datagram, 100, NOW, &mut |_| {}).unwrap();
+    let packet = (&Tracked::Datagram, 100);
+    table.commit_translated(&new, &Lease::of(to), packet, NOW, &mut |_| {}).unwrap();
 }
 
 fn udp(in_port: &'static str, source: &str, destination: &str, port: u16) -> Packet {

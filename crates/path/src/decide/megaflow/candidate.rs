@@ -181,9 +181,13 @@ impl Candidate {
     pub(super) fn ask(&self, megaflow: &Megaflow, asked: &mut Asked) {
         asked.packet = Some(self.looked.packet);
         let is_same = core::mem::replace(&mut asked.megaflow, megaflow.id) == megaflow.id;
-        let Some(Change::Make { new, .. }) = asked.change.as_mut().filter(|_| is_same) else {
+        let Some(Change::Make { new, source, .. }) = asked.change.as_mut().filter(|_| is_same)
+        else {
             return self.ask_all(megaflow.change.as_ref(), asked);
         };
+        if let Some(source) = source {
+            source.likely = None;
+        }
         new.original = self.tuple;
         (new.hash, new.vacant) = (Some(self.looked.hash), self.looked.vacant);
     }

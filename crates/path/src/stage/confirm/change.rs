@@ -1,6 +1,6 @@
 //! What a decision asks of connections: that one is made, or written.
 
-use conntrack::nat::NotLent;
+use conntrack::nat::{Lease, NotLent};
 use conntrack::{Connections, Handle, Named, New, Packet as Seen, Reference, Refused, Tuple};
 use packet::{DropReason, Time};
 use pipeline::NatNew;
@@ -95,16 +95,16 @@ impl Confirming<'_, '_> {
         }
     }
 
-    /// Makes a connection that is as is said.
+    /// Makes a connection that is as is said, and translated so.
     #[inline(always)]
     pub(in crate::stage) fn commit(
         &self,
-        new: &New,
-        (packet, length): (&Seen, u32),
+        (new, lease): (&New, &Lease),
+        packet: (&Seen, u32),
         connections: &Connections,
     ) -> Result<Handle, Refused> {
         let mut ended = |ended: &[_]| self.decider.connection_ended(ended);
-        connections.commit(new, packet, length, self.decider.now(), &mut ended)
+        connections.commit_translated(new, lease, packet, self.decider.now(), &mut ended)
     }
 
     /// Makes a connection whose destination and source are translated so.
@@ -116,17 +116,17 @@ impl Confirming<'_, '_> {
         connections: &Connections,
     ) -> Result<Handle, NotMade> {
         let decider = self.decider;
-        let commit = |new: &New| self.commit(new, (packet, length), connections);
         if destination.is_none() && source.is_none() {
-            return commit(new).map_err(NotMade::from);
+            let mut ended = |ended: &[_]| decider.connection_ended(ended);
+            let made = connections.commit(new, packet, length, decider.now(), &mut ended);
+            return made.map_err(NotMade::from);
         }
+        let commit = |lease: &Lease| self.commit((new, lease), (packet, length), connections);
         let pool = source.and_then(|source| decider.nat_pool(source));
         // With the destination translated already.
         let with_source = |to: &Tuple| {
             let Some((id, pool)) = pool else {
-                let try_source = |from: &Tuple| {
-                    commit(&New { translated: Some(*from), ..*new }).map_err(NotMade::from)
-                };
+                let try_source = |from: &Tuple| commit(&Lease::of(*from)).map_err(NotMade::from);
                 let keeps = source.is_some_and(|source| source.nat.addresses.is_none());
                 return match try_source(to) {
                     Err(NotMade::Taken) if keeps => connection::other_ports(to)
@@ -136,10 +136,17 @@ impl Confirming<'_, '_> {
                     made => made,
                 };
             };
-            let lent = pool.pool.lend(new.zone, to, |lease| {
-                let (translated, binding) = (Some(lease.translated), id.binding(lease.binding));
-                commit(&New { translated, binding, ..*new })
-            });
+            let commit =
+                |lease: &Lease| commit(&Lease { binding: id.binding(lease.binding), ..*lease });
+            let likely = source.and_then(|source| source.likely.as_ref());
+            let lent = match likely.filter(|_| destination.is_none()) {
+                Some(likely) => {
+                    let again = || pool.pool.likely(new.zone, to, connections);
+                    debug_assert_eq!(Some(*likely), again());
+                    pool.pool.lend_likely((new.zone, likely), to, commit)
+                }
+                None => pool.pool.lend(new.zone, to, commit),
+            };
             lent.map_err(|why| match why {
                 NotLent::Refused(refused) => refused.into(),
                 NotLent::Exhausted | NotLent::Block | NotLent::NoSubscriber | NotLent::Family => {

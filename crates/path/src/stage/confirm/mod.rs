@@ -40,7 +40,7 @@ pub(crate) fn confirm(
     confirming: &mut Confirming<'_, '_>,
 ) {
     let count = batch.len();
-    for (record, asked) in batch.records[..count].iter().zip(&confirming.extensions.asked[..]) {
+    for (record, asked) in batch.records[..count].iter().zip(&mut confirming.extensions.asked[..]) {
         connections.prefetch(record.decision.reference());
         if record.decision.is_passing() {
             foresee(asked, confirming.decider, connections);
@@ -79,15 +79,18 @@ fn prefetch_seconds(batch: &Packets, connections: &Connections, pairs: &Pairs) {
     }
 }
 
-/// Asks for the memory in which the source of a new connection will be translated.
+/// Finds out what the source of a new connection will likely be translated to, and asks for the memory
+/// that this takes.
 #[inline(never)]
-fn foresee(asked: &Asked, decider: Decider<'_>, connections: &Connections) {
-    if let Some(Change::Make { new, source: Some(source), destination: None, .. }) = &asked.change
+fn foresee(asked: &mut Asked, decider: Decider<'_>, connections: &Connections) {
+    if let Some(Change::Make { new, source: Some(source), destination: None, .. }) =
+        &mut asked.change
         && let Some((_, pool)) = decider.nat_pool(source)
-        && let Some(translated) = pool.pool.foresee(&new.original)
     {
-        let hash = connections.hash_of(new.zone, &translated.reversed());
-        connections.prefetch_hash(hash);
+        source.likely = pool.pool.likely(new.zone, &new.original, connections);
+        if let Some(likely) = &source.likely {
+            pool.pool.prefetch_likely(likely, &new.original, connections);
+        }
     }
 }
 
