@@ -415,10 +415,12 @@ impl<'a, K: Key, V: Clone> Iterator for Iter<'a, K, V> {
                 Frame::Node { node, at, base, depth, number } => {
                     let (prefix, length) = node::prefix(number, base, depth);
                     if length < node::STRIDE {
-                        let number = 2 * number + 1;
-                        self.stack.push(Frame::Node { node, at, base, depth, number });
-                        let number = number - 1;
-                        self.stack.push(Frame::Node { node, at, base, depth, number });
+                        let halves = [2 * number + 1, 2 * number].into_iter();
+                        self.stack.extend(
+                            halves
+                                .filter(|number| node.has_under(*number))
+                                .map(|number| Frame::Node { node, at, base, depth, number }),
+                        );
                     } else if let Some(child) = node.child(number) {
                         let (base, depth) = child.skipped_from(prefix, depth + 1);
                         self.stack.push(Frame::Node { node: child, at, base, depth, number: 1 });

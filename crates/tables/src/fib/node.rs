@@ -47,6 +47,20 @@ const HOLDING: [u128; 64] = {
     holding
 };
 
+/// By prefix: itself and those that it holds.
+const HELD: [u128; 128] = {
+    let mut held = [0; 128];
+    let mut number = 127;
+    while number > 0 {
+        held[number] = 1 << number;
+        if number < 64 {
+            held[number] |= held[2 * number] | held[2 * number + 1];
+        }
+        number -= 1;
+    }
+    held
+};
+
 impl<K, V> Node<K, V> {
     fn new(skipped: K, skip: u8) -> Self {
         Self {
@@ -154,6 +168,12 @@ impl<K: Key, V: Clone> Node<K, V> {
     /// The value of the prefix of this number.
     pub(super) fn value(&self, number: u32) -> Option<&V> {
         (self.prefixes & (1 << number) != 0).then(|| &self.values[self.value_rank(number)])
+    }
+
+    /// Whether there is a prefix that the one of this number holds, here or behind.
+    pub(super) fn has_under(&self, number: u32) -> bool {
+        let held = HELD[number as usize];
+        self.prefixes & held != 0 || self.children & (held >> 64) as u64 != 0
     }
 
     /// The child behind the prefix of this number, which has all six bits.
