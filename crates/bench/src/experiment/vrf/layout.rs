@@ -126,6 +126,14 @@ pub(crate) fn link_of(family: Family, index: u32) -> (IpPrefix, IpAddr) {
     (prefix_of(address(1), if family == Family::V6 { 64 } else { 30 }), address(2))
 }
 
+/// A second station on the link of a station, whose address is of no prefix of a link.
+pub(crate) fn behind(station: IpAddr) -> IpAddr {
+    match station {
+        IpAddr::V4(address) => IpAddr::V4((address.to_bits() ^ 1 << 24).into()),
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() ^ 2 << 112).into()),
+    }
+}
+
 /// One link of a side for all tenants: the gateway's address and that of a tenant's station.
 fn shared(family: Family, side: Side, tenant: u32) -> (IpPrefix, IpAddr) {
     let place = 128 + side as u32;

@@ -8,8 +8,8 @@ use io::memory::MemoryOptions;
 use tables::limit::MAX_ROUTES;
 use tables::{
     FieldsSelector, FilterAction, FilterHook, FilterMatch, FilterPlace, FilterSpec, FilterTarget,
-    FilterVerdict, MAX_SNAPLEN, MarkBits, PortSpec, Qdisc, QdiscDevice, RejectWith, RouteSpec,
-    Selector, Tables, TapPoints, TapSpec, UpperSelector, Vlan, VlanId, VlanTag,
+    FilterVerdict, MAX_SNAPLEN, MarkBits, PortSpec, Publisher, Qdisc, QdiscDevice, RejectWith,
+    RouteSpec, Selector, Tables, TapPoints, TapSpec, UpperSelector, Vlan, VlanId, VlanTag,
 };
 use types::qdisc::{FqCodel, Tbf};
 use wire::{IpPrefix, IpRange, PortId, VrfId};
@@ -176,12 +176,16 @@ pub(crate) fn vlans(family: Family, count: u16) -> anyhow::Result<[Setup; 2]> {
     Ok([one?, many?])
 }
 
+/// The tables are published once, so that what a publication makes of them is there when gateways
+/// are exchanged.
 fn simple(tables: Tables, layout: Layout) -> Setup {
+    let tables = Tables::clone(&Publisher::new(tables).current());
     Setup { tables, layout, has_loop: false, has_other: false }
 }
 
 /// The tenants' links, neighbours and routes, in the VRF that `vrf_of` says. Tenants who share a
-/// link share its VRF.
+/// link share its VRF. Where routes are many, two next to each other lead to two stations, so that
+/// they cannot be taken for one.
 fn build(
     family: Family,
     layout: &Layout,
@@ -210,8 +214,13 @@ fn build(
             let port = Layout::port(side, layout.vlan(tenant));
             let (_, address) = layout.ends(family, side, tenant);
             tables.set_neighbour(port, address, STATION)?;
-            let via = RouteSpec::Via { port, address };
-            add_routes(&mut tables, family, layout, (side, tenant), (vrf_of(tenant), via))?;
+            let mut ways = vec![RouteSpec::Via { port, address }];
+            if layout.half > 1 {
+                let address = layout::behind(address);
+                tables.set_neighbour(port, address, STATION)?;
+                ways.push(RouteSpec::Onlink { port, address });
+            }
+            add_routes(&mut tables, family, layout, (side, tenant), (vrf_of(tenant), &ways))?;
         }
     }
     Ok(tables)
@@ -236,23 +245,24 @@ fn detour(family: Family, layout: &Layout) -> anyhow::Result<Tables> {
     for (at, side) in Side::BOTH.into_iter().enumerate() {
         let (_, address) = Layout::link(family, side, None);
         let via = RouteSpec::Via { port: side.port(), address };
-        add_routes(&mut tables, family, layout, (side, 0), (vrfs[at], via))?;
+        add_routes(&mut tables, family, layout, (side, 0), (vrfs[at], &[via]))?;
         let via = RouteSpec::Via { port: LOOP[1 - at], address: ends[1 - at].1 };
-        add_routes(&mut tables, family, layout, (side, 0), (vrfs[1 - at], via))?;
+        add_routes(&mut tables, family, layout, (side, 0), (vrfs[1 - at], &[via]))?;
     }
     Ok(tables)
 }
 
+/// The tenant's routes go one of the ways after the other.
 fn add_routes(
     tables: &mut Tables,
     family: Family,
     layout: &Layout,
     (side, tenant): (Side, u32),
-    (vrf, via): (VrfId, RouteSpec),
+    (vrf, ways): (VrfId, &[RouteSpec]),
 ) -> anyhow::Result<()> {
-    for number in 0..layout.half {
+    for (number, way) in (0..layout.half).zip(ways.iter().cycle()) {
         let prefix = layout.prefix(family, side, tenant, number);
-        tables.set_route(vrf, prefix, via.clone())?;
+        tables.set_route(vrf, prefix, way.clone())?;
     }
     Ok(())
 }
