@@ -20,6 +20,6 @@ pub use drop::{DropCounters, DropReason};
 pub use hash::KeyHasher;
 pub use large_pages::{allocate, allocate_zeroed};
 pub use port::{LinkKind, Port, PortError, PortStatistics, ReceiveRing};
-pub use prefetch::{prefetch, prefetch_at, wait_for_reads};
+pub use prefetch::{prefetch, prefetch_at, prefetch_whole, wait_for_reads};
 pub use slab::{Packet, Pages};
 pub use time::Time;

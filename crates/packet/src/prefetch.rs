@@ -22,6 +22,20 @@ pub fn prefetch<T: ?Sized>(value: &T) {
     let _ = value;
 }
 
+/// As [`prefetch`], of all cache lines of a value that begins with one.
+#[inline(always)]
+pub fn prefetch_whole<T>(value: &T) {
+    #[cfg(target_arch = "x86_64")]
+    for line in (0..size_of::<T>()).step_by(64) {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let place = core::ptr::from_ref(value).cast::<i8>().wrapping_add(line);
+        // SAFETY: as above; the address is computed without being used.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(place) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = value;
+}
+
 /// As [`prefetch`], of a place in a slice. It need not be inside: then the hint is useless.
 #[inline(always)]
 pub fn prefetch_at<T>(slice: &[T], index: usize) {

@@ -36,6 +36,7 @@ mod snapshot;
 mod sorted;
 mod sought;
 mod source;
+mod spans;
 mod spd;
 mod system;
 mod tap;

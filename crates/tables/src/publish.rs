@@ -44,6 +44,7 @@ impl Publisher {
         tables.log.forget(tables.generation);
         tables.lineage = Arc::default();
         tables.judge_parsing(None);
+        tables.find_spans(None);
         tables.policy_generation = tables.policy_generation.min(tables.generation);
         tables.restart_vrfs(tables.generation);
         Self { shared: Arc::new(ArcSwap::from_pointee(tables)), retired: Vec::new() }
@@ -64,9 +65,9 @@ impl Publisher {
     pub fn publish(&mut self, mut tables: Tables) {
         let current = self.shared.load();
         let generation = current.generation + 1;
-        if tables.generation != current.generation
-            || !Arc::ptr_eq(&tables.lineage, &current.lineage)
-        {
+        let descends = tables.generation == current.generation
+            && Arc::ptr_eq(&tables.lineage, &current.lineage);
+        if !descends {
             tables.log.forget(generation);
             tables.policy_generation = generation;
             tables.restart_vrfs(generation);
@@ -74,6 +75,7 @@ impl Publisher {
         }
         tables.generation = generation;
         tables.judge_parsing(Some(&current));
+        tables.find_spans(Some(&**current).filter(|_| descends));
         drop(current);
         self.retired.push(self.shared.swap(Arc::new(tables)));
         self.reap();

@@ -102,6 +102,11 @@ impl RoutingTable {
             && self.own_filter.as_ref().is_none_or(|filter| filter.may_have(hash))
     }
 
+    /// The routes of each family.
+    pub(crate) fn fibs(&self) -> (&Fib<u32, Route>, &Fib<u128, Route>) {
+        (&self.v4, &self.v6)
+    }
+
     /// See [`fib::prefetch`].
     #[inline(always)]
     pub(crate) fn prefetch<'t>(lookups: impl Iterator<Item = (&'t Self, IpAddr)> + Clone) {

@@ -18,12 +18,12 @@ impl<T: Clone, const CHUNK: usize> Slots<T, CHUNK> {
         self.0.get(number / CHUNK)?[number % CHUNK].as_ref()
     }
 
-    /// Asks for the memory that [`Slots::get`] will read.
+    /// Asks for the memory that [`Slots::get`] will find.
     #[inline]
     pub(crate) fn prefetch(&self, number: u32) {
         let number = number as usize;
         if let Some(chunk) = self.0.get(number / CHUNK) {
-            packet::prefetch(&chunk[number % CHUNK]);
+            packet::prefetch_whole(&chunk[number % CHUNK]);
         }
     }
 

@@ -46,12 +46,14 @@ use crate::policy::{
 use crate::port::Port;
 use crate::qdisc::Qdiscs;
 use crate::registry::Registry;
+use crate::route::RouteKind;
 use crate::routing_table::RoutingTable;
 use crate::rule::Rules;
 use crate::sad::{Sa, Sad};
 use crate::slots::Slots;
 use crate::sorted::Sorted;
 use crate::sought::Sought;
+use crate::spans::RouteSpans;
 use crate::spd::{LookupEngine, Spd};
 use crate::system::SystemAddresses;
 use crate::tap::Taps;
@@ -102,6 +104,9 @@ pub struct Tables {
     vrf_names: Names,
     /// Of each of them, by number, as of the last publication.
     parsing: Arc<[VrfParsing]>,
+    /// Where VRFs are many, the routes of each, by number. Not of one whose routes have changed
+    /// since the last publication, or are too many.
+    spans: RouteSpans,
     /// Whose each routing table is.
     table_owners: Map<TableId, VrfId>,
     /// Routing tables that no VRF has. None is empty.
@@ -200,6 +205,7 @@ impl Tables {
             vrf_numbers,
             vrf_names,
             parsing: Arc::default(),
+            spans: RouteSpans::new(),
             table_owners,
             loose_tables: Arc::default(),
             no_policies,
@@ -296,8 +302,23 @@ impl Tables {
     #[inline(always)]
     pub fn prefetch_routes(&self, packets: impl Iterator<Item = (VrfId, IpAddr)> + Clone) {
         packets.clone().filter_map(|(vrf, _)| self.vrf(vrf)).for_each(packet::prefetch);
-        let tables = packets.filter_map(|(vrf, to)| Some((&self.vrf(vrf)?.routes, to)));
+        self.spans.prefetch(packets.clone());
+        let others = packets.filter(|(vrf, to)| !self.spans.has(*vrf, *to));
+        let tables = others.filter_map(|(vrf, to)| Some((&self.vrf(vrf)?.routes, to)));
         RoutingTable::prefetch(tables);
+    }
+
+    /// What the route to `destination` in the table of `vrf` does, whose number is `id`: as
+    /// [`Vrf::route`] says. Where VRFs are many, what it reads first does not depend on the VRF,
+    /// so that it is waited for meanwhile.
+    #[inline(always)]
+    pub fn route_kind(&self, (id, vrf): (VrfId, &Vrf), destination: IpAddr) -> Option<RouteKind> {
+        if !self.spans.any() {
+            return vrf.route(destination).map(|route| route.kind);
+        }
+        let kind = self.spans.kind((id, &vrf.routes), destination);
+        debug_assert_eq!(kind, vrf.route(destination).map(|route| route.kind), "{destination}");
+        kind
     }
 
     /// What parsing a packet takes of its VRF, of a snapshot that was published. Of a VRF that is

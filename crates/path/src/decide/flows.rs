@@ -601,7 +601,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         if self.unroutable().is_some() {
             return Exit::None;
         }
-        let way = match self.route(self.vrf, destination, None) {
+        let way = match self.route((self.vrf.id, self.vrf), destination, None) {
             Some(RouteKind::Connected { port }) => return Exit::Port(port),
             Some(RouteKind::Via { next_hop }) => Way::NextHop(next_hop),
             Some(RouteKind::Multipath { group }) => self.member(group, destination),

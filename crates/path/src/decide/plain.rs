@@ -144,7 +144,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             *decision = Decision::drop(reason);
             return;
         }
-        let way = match self.route(self.vrf, destination, None) {
+        let way = match self.route((self.key.vrf(), self.vrf), destination, None) {
             Some(RouteKind::Connected { port }) => Way::OnLink(port, destination),
             Some(RouteKind::Via { next_hop }) => Way::NextHop(next_hop),
             Some(RouteKind::Multipath { group }) => self.member(group, destination),
@@ -580,23 +580,22 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         spd.lookup(direction, flow).map(|policy| &**policy)
     }
 
-    /// The route of the packet, or of an outer packet from an address of ours.
+    /// The route of the packet, or of an outer packet from an address of ours, in the table of this VRF.
     #[inline(always)]
     pub(super) fn route(
         &mut self,
-        vrf: &'a Vrf,
+        (id, vrf): (VrfId, &'a Vrf),
         destination: IpAddr,
         outer: Option<IpAddr>,
     ) -> Option<RouteKind> {
-        self.trace.asks(|| Question::Route { vrf: vrf.id, address: destination });
+        self.trace.asks(|| Question::Route { vrf: id, address: destination });
         if let Some(mark) = self.mark.mark()
             && vrf.features.is_ruled
         {
             return self.ruled_route(vrf, destination, outer, mark);
         }
-        let route = vrf.route(destination);
-        tell_route(destination, route, self.tables, self.trace);
-        route.map(|route| route.kind)
+        tell_route(destination, || vrf.route(destination), self.tables, self.trace);
+        self.tables.route_kind((id, vrf), destination)
     }
 
     /// The same, where rules say which tables are asked.
@@ -623,7 +622,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         self.trace.step(|| Step::Rule { rule: ruled.rule, vrf });
         // Some rules say what becomes of the packet without a route.
         if ruled.route.is_some() || ruled.kind.is_none() {
-            tell_route(destination, ruled.route, self.tables, self.trace);
+            tell_route(destination, || ruled.route, self.tables, self.trace);
         }
         ruled.kind
     }
@@ -651,7 +650,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         let Some(vrf) = self.tables.vrf(tunnel.vrf) else {
             return Err(Verdict::Drop(DropReason::NoRoute));
         };
-        let way = match self.route(vrf, end, Some(tunnel.source)) {
+        let way = match self.route((tunnel.vrf, vrf), end, Some(tunnel.source)) {
             Some(RouteKind::Connected { port }) => Way::OnLink(port, end),
             Some(RouteKind::Via { next_hop }) => Way::NextHop(next_hop),
             Some(RouteKind::Multipath { group }) => {

@@ -64,7 +64,7 @@ pub(super) fn led_on(
     let mut last = None;
     for (vrf, route) in tables.leak_steps(into, destination).take(MAX_LEAKS) {
         trace.asks(|| Question::Route { vrf: vrf.id, address: destination });
-        tell_route(destination, route, tables, trace);
+        tell_route(destination, || route, tables, trace);
         last = route;
     }
     let refuse = |why, how| Err(Verdict::Refuse(why, how));
@@ -98,29 +98,32 @@ pub(super) fn told_of(kind: RouteKind, destination: IpAddr) -> Refusal {
 }
 
 #[inline(always)]
-pub(super) fn tell_route(
+pub(super) fn tell_route<'t>(
     destination: IpAddr,
-    route: Option<&Route>,
-    tables: &Tables,
+    route: impl FnOnce() -> Option<&'t Route>,
+    tables: &'t Tables,
     trace: &mut impl Trace,
 ) {
-    let next_hop = || match route?.kind {
-        RouteKind::Via { next_hop } => tables.next_hop(next_hop),
-        _ => None,
-    };
-    let port = || match route?.kind {
-        RouteKind::Connected { port } => tables.port(port),
-        RouteKind::Via { .. } => tables.port(next_hop()?.port),
-        _ => None,
-    };
-    trace.step(|| Step::Route {
-        destination,
-        route,
-        port: match route.map(|route| route.kind) {
-            Some(RouteKind::Vrf { vrf }) => tables.vrf(vrf).map(|vrf| &*vrf.name),
-            _ => port().map(|port| &*port.spec.name),
-        },
-        via: next_hop().and_then(|next_hop| next_hop.address),
+    trace.step(|| {
+        let route = route();
+        let next_hop = || match route?.kind {
+            RouteKind::Via { next_hop } => tables.next_hop(next_hop),
+            _ => None,
+        };
+        let port = || match route?.kind {
+            RouteKind::Connected { port } => tables.port(port),
+            RouteKind::Via { .. } => tables.port(next_hop()?.port),
+            _ => None,
+        };
+        Step::Route {
+            destination,
+            route,
+            port: match route.map(|route| route.kind) {
+                Some(RouteKind::Vrf { vrf }) => tables.vrf(vrf).map(|vrf| &*vrf.name),
+                _ => port().map(|port| &*port.spec.name),
+            },
+            via: next_hop().and_then(|next_hop| next_hop.address),
+        }
     });
 }
 

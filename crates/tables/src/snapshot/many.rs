@@ -2,14 +2,16 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use proptest::prelude::*;
 use types::{IfId, LinkKind, Mac, PortId, ReversePath, Side, VlanId, VlanTag};
 use wire::{IpPrefix, VrfId};
 
-use super::{Boundary, Tables};
+use super::{Boundary, MANY_VRFS, Tables};
 use crate::port::PortSpec;
 use crate::publish::Publisher;
+use crate::route::RouteSpec;
 use crate::vlan::Vlan;
 use crate::vrf::VrfParsing;
 
@@ -120,6 +122,58 @@ fn a_broadcast_address_stays_while_another_port_has_it() {
     }
     tables.update_port(PortId(2), addressed(spec(2, VrfId::MAIN), "10.0.0.193/27")).unwrap();
     assert!(!is_there(&tables));
+}
+
+/// Where VRFs are many, a publication makes spans of routes; who changes routes before the next one
+/// does without.
+#[test]
+fn spans_of_routes_follow_publications() {
+    let prefix = |number: u16| -> IpPrefix { format!("10.0.{number}.0/24").parse().unwrap() };
+    let inside = |number: u16| IpAddr::from([10, 0, number as u8, 1]);
+    let check = |tables: &Tables, without: &[VrfId]| {
+        for vrf in tables.vrfs() {
+            for number in 0..4 {
+                let kind = vrf.route(inside(number)).map(|route| route.kind);
+                assert_eq!(tables.route_kind((vrf.id, vrf), inside(number)), kind);
+            }
+            let has = vrf.route_count() > 0 && !without.contains(&vrf.id);
+            assert_eq!(tables.spans.has(vrf.id, inside(0)), has, "{:?}", vrf.id);
+        }
+    };
+    let blackhole = |tables: &mut Tables, vrf, number| {
+        tables.set_route(vrf, prefix(number), RouteSpec::Blackhole).unwrap();
+    };
+    let add = |tables: &mut Tables, name: usize| {
+        let vrf = tables.add_vrf(&format!("vrf{name}")).unwrap();
+        blackhole(tables, vrf, 1);
+        vrf
+    };
+    let mut publisher = Publisher::new(Tables::new(1, 7));
+    let mut tables = Tables::clone(&publisher.current());
+    let few: Vec<_> = (1..MANY_VRFS).map(|name| add(&mut tables, name)).collect();
+    publisher.publish(tables);
+    let mut tables = Tables::clone(&publisher.current());
+    check(&tables, &few);
+    let last = add(&mut tables, MANY_VRFS);
+    let stranger = tables.clone();
+    publisher.publish(tables);
+    let mut tables = Tables::clone(&publisher.current());
+    check(&tables, &[]);
+    // Changes of all kinds.
+    blackhole(&mut tables, few[3], 2);
+    tables.remove_route(few[4], prefix(1)).unwrap();
+    tables.set_route(few[5], prefix(1), RouteSpec::Prohibit).unwrap();
+    tables.remove_vrf(few[6]).unwrap();
+    tables.remove_vrf(few[7]).unwrap();
+    assert_eq!(tables.add_vrf("another"), Ok(few[6]));
+    check(&tables, &[few[3], few[5]]);
+    publisher.publish(tables);
+    check(&publisher.current(), &[]);
+    // One of another history.
+    publisher.publish(stranger);
+    let tables = publisher.current();
+    check(&tables, &[]);
+    assert!(tables.spans.has(last, inside(0)) && tables.spans.has(few[7], inside(0)));
 }
 
 #[derive(Clone, Debug)]

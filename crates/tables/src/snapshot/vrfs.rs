@@ -124,6 +124,22 @@ impl Tables {
         self.parsing = all.into();
     }
 
+    /// Makes the spans of routes, if VRFs are many, before the snapshot is published after `before`,
+    /// from which it descends. Only VRFs that have changed are read.
+    pub(crate) fn find_spans(&mut self, before: Option<&Self>) {
+        if !self.has_many_vrfs() {
+            return;
+        }
+        let none = Slots::new();
+        let vrfs =
+            before.filter(|before| before.has_many_vrfs()).map_or(&none, |before| &before.vrfs);
+        for number in self.vrfs.changed_since(vrfs) {
+            if let Some(vrf) = self.vrfs.get(number) {
+                self.spans.make(vrf.id, &vrf.routes);
+            }
+        }
+    }
+
     /// The VRFs that may not have the whole of what VRFs share; the same until one changes.
     pub fn highest_shares(&self) -> &HighestShares {
         &self.highest_shares
@@ -294,6 +310,7 @@ impl Tables {
 
     /// The routes of a VRF, to change.
     pub(super) fn own_routes(&mut self, vrf: VrfId) -> Result<&mut RoutingTable, TableError> {
+        self.spans.remove(vrf);
         Ok(&mut self.vrf_mut(vrf)?.routes)
     }
 
@@ -357,6 +374,7 @@ impl Tables {
         self.remove_leaks(id)?;
         self.remove_filters(FilterTarget::Vrf(id));
         self.remove_taps(|tap| tap.target == FilterTarget::Vrf(id));
+        self.spans.remove(id);
         let gone = self.vrfs.remove(id.0.into());
         self.vrf_numbers.remove(id.0);
         self.vrf_names.remove(&name, id.0);
