@@ -263,6 +263,18 @@ pub(crate) struct Before {
     pub(crate) label: u128,
 }
 
+/// A connection that a packet would open. Where it is only foretold what becomes of the packet, it is
+/// decided again as if the connection were there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Imagined {
+    /// Its zone.
+    pub(crate) zone: u16,
+    /// What the packet looks like there.
+    pub(crate) original: Tuple,
+    /// What it becomes.
+    pub(crate) translated: Tuple,
+}
+
 /// What a decision asks of connections before its packet goes on. The decision is for that packet
 /// alone.
 #[derive(Clone, Debug, PartialEq)]

@@ -32,16 +32,6 @@ pub struct BlockEvent {
     pub last: u16,
 }
 
-/// What a source would have.
-pub(super) enum Foreseen {
-    /// The block that it has: the address's number and the ports.
-    Has(u32, RangeInclusive<u16>),
-    /// One that is free.
-    Gets,
-    /// None, as all are taken.
-    Nothing,
-}
-
 struct State {
     /// Block and connections that use it, by zone and source.
     of: HashMap<(u16, IpAddr), (u32, u32), Keyed>,
@@ -95,26 +85,28 @@ impl DynamicBlocks {
             *users += 1;
             return Some(self.place(*block));
         }
-        let count = state.free.len().try_into().ok().filter(|count: &u64| *count > 0)?;
-        let chosen = self.keyed.hash_one((zone, source, count)) % count;
-        let block = state.free.swap_remove(chosen as usize);
+        let chosen = self.chosen(&state, zone, source)?;
+        let block = state.free.swap_remove(chosen);
         state.of.insert((zone, source), (block, 1));
         state.whose.insert(block, (zone, source));
         self.tell(&mut state, block, (zone, source), true);
         Some(self.place(block))
     }
 
+    /// The place in `free` of the block that a source without one gets. `None` if all are taken.
+    fn chosen(&self, state: &State, zone: u16, source: IpAddr) -> Option<usize> {
+        let count = state.free.len().try_into().ok().filter(|count: &u64| *count > 0)?;
+        Some((self.keyed.hash_one((zone, source, count)) % count) as usize)
+    }
+
     /// What [`DynamicBlocks::take`] would return.
-    pub(super) fn foresee(&self, zone: u16, source: IpAddr) -> Foreseen {
+    pub(super) fn foresee(&self, zone: u16, source: IpAddr) -> Option<(u32, RangeInclusive<u16>)> {
         let state = lock(&self.state);
-        match state.of.get(&(zone, source)) {
-            Some((block, _)) => {
-                let (address, range) = self.place(*block);
-                Foreseen::Has(address, range)
-            }
-            None if state.free.is_empty() => Foreseen::Nothing,
-            None => Foreseen::Gets,
-        }
+        let block = match state.of.get(&(zone, source)) {
+            Some((block, _)) => *block,
+            None => *state.free.get(self.chosen(&state, zone, source)?)?,
+        };
+        Some(self.place(block))
     }
 
     /// The ports of a source, if it has some.

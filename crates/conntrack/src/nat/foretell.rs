@@ -1,13 +1,14 @@
-//! Whether a pool would lend.
+//! What a pool would lend.
 
-use super::dynamic::Foreseen;
+use std::net::IpAddr;
+
 use super::pool::{Choice, Lease, NotLent, Pool, has_ports, inside, kind};
 use crate::table::Refused;
 use crate::tuple::Tuple;
 
 impl Pool {
-    /// Whether [`Pool::lend`] would find a source for a packet now, if it is told of each that another
-    /// connection has. Nothing is lent, and nothing counted.
+    /// What a packet would become if [`Pool::lend`] were asked now, and were told of each tuple that
+    /// another connection has. Nothing is lent, and nothing counted.
     ///
     /// # Errors
     /// There is no free source.
@@ -16,33 +17,50 @@ impl Pool {
         zone: u16,
         tuple: &Tuple,
         is_taken: impl Fn(&Tuple) -> bool,
-    ) -> Result<(), NotLent> {
+    ) -> Result<Tuple, NotLent> {
         if self.first.is_ipv6() != tuple.addresses.is_v6() {
             return Err(NotLent::Family);
         }
-        let place = match self.dynamic.as_ref().filter(|_| has_ports(tuple)) {
-            None => self.choice(tuple)?,
-            Some(dynamic) => match dynamic.foresee(zone, tuple.addresses.source()) {
-                Foreseen::Has(address, range) => (address, range, 1),
-                Foreseen::Gets => return Ok(()),
-                Foreseen::Nothing => return Err(NotLent::Exhausted),
-            },
-        };
+        let place = self.foreseen(zone, tuple)?;
         if self.settings.endpoint_independent && has_ports(tuple) {
-            return match self.would_map(zone, tuple, place) {
-                Some(translated) if !is_taken(&translated) => Ok(()),
-                _ => Err(self.none_left(tuple)),
-            };
+            let translated = self.would_map(zone, tuple, place);
+            return translated.filter(|it| !is_taken(it)).ok_or_else(|| self.none_left(tuple));
         }
-        let mut attempt = |lease: &Lease| match is_taken(&lease.translated) {
-            true => Err(Refused::TupleTaken),
-            // As if it could not be made for another reason: the port goes back.
-            false => Err::<(), _>(Refused::Full),
+        let mut found = None;
+        let result = self.lend_source(tuple, place, false, &mut noting(&mut found, is_taken));
+        found.ok_or_else(|| result.err().unwrap_or_else(|| self.none_left(tuple)))
+    }
+
+    /// The same of [`Pool::lend_at`].
+    ///
+    /// # Errors
+    /// As [`Pool::lend_at`].
+    pub fn would_lend_at(
+        &self,
+        zone: u16,
+        address: IpAddr,
+        tuple: &Tuple,
+        is_taken: impl Fn(&Tuple) -> bool,
+    ) -> Result<Tuple, NotLent> {
+        let number = self.number(address).ok_or(NotLent::Family)?;
+        let (at, range, _) = self.foreseen(zone, tuple)?;
+        if self.has_blocks() && has_ports(tuple) && at != u32::from(number) {
+            return Err(NotLent::Block);
+        }
+        let mut found = None;
+        let attempt = &mut noting(&mut found, is_taken);
+        self.at_address(number.into(), tuple, (&range, false), attempt);
+        found.ok_or_else(|| self.none_left(tuple))
+    }
+
+    /// The places where a source may have its port, or would.
+    fn foreseen(&self, zone: u16, tuple: &Tuple) -> Result<Choice, NotLent> {
+        let Some(dynamic) = self.dynamic.as_ref().filter(|_| has_ports(tuple)) else {
+            return self.choice(tuple);
         };
-        match self.lend_source(tuple, place, false, &mut attempt) {
-            Err(NotLent::Refused(_)) | Ok(()) => Ok(()),
-            Err(why) => Err(why),
-        }
+        let foreseen = dynamic.foresee(zone, tuple.addresses.source());
+        let (address, range) = foreseen.ok_or(NotLent::Exhausted)?;
+        Ok((address, range, 1))
     }
 
     /// What a packet becomes by its mapping, or would by the one that it would get.
@@ -54,5 +72,20 @@ impl Pool {
             Some(outside)
         })?;
         self.behind_mapping(tuple, outside)
+    }
+}
+
+/// An attempt that makes no connection and notes the tuple of the first that could be made. It fails
+/// then for another reason than that, so that the port goes back.
+fn noting(
+    found: &mut Option<Tuple>,
+    is_taken: impl Fn(&Tuple) -> bool,
+) -> impl FnMut(&Lease) -> Result<(), Refused> {
+    move |lease| {
+        if is_taken(&lease.translated) {
+            return Err(Refused::TupleTaken);
+        }
+        *found = Some(lease.translated);
+        Err(Refused::Full)
     }
 }

@@ -484,7 +484,7 @@ impl Pool {
 
     /// Tries ports of one address. `None` if there is none. If `holds_own`, the caller holds the packet's
     /// own and has tried it.
-    fn at_address<T>(
+    pub(super) fn at_address<T>(
         &self,
         address: u32,
         tuple: &Tuple,
@@ -728,7 +728,7 @@ impl Pool {
         })
     }
 
-    fn number(&self, address: IpAddr) -> Option<u16> {
+    pub(super) fn number(&self, address: IpAddr) -> Option<u16> {
         let number = match (address, self.first) {
             (IpAddr::V4(address), IpAddr::V4(first)) => {
                 address.to_bits().checked_sub(first.to_bits())?.into()

@@ -18,7 +18,7 @@ use super::trace::{Step, Trace, WithoutPolicies};
 use super::tracking::{Tracked, Tracking, Wanted, changed};
 use super::way::{Way, exit_port};
 use super::{Admission, Deciding, KeyView, Mark, is_link_local_v6};
-use crate::connection::{self, Before, Change};
+use crate::connection::{self, Before, Change, Imagined};
 use crate::decision::{Decision, Verdict};
 use crate::extension::{Copied, Further, MatchedFlows, Rewrite};
 
@@ -39,12 +39,19 @@ pub struct Seen<'p> {
     pub(super) looked: Option<Looked>,
     /// What connections were like before it has changed them.
     pub(super) before: &'p [Before],
+    /// The connections that it would have opened. Empty but for what is foretold.
+    pub(super) imagined: &'p [Imagined],
 }
 
 impl<'p> Seen<'p> {
     /// A packet of which nothing was asked before.
     pub fn new(packet: &'p [u8], facts: Facts, now: Time) -> Self {
-        Self { packet, facts, now, hash: None, looked: None, before: &[] }
+        Self { packet, facts, now, hash: None, looked: None, before: &[], imagined: &[] }
+    }
+
+    /// As if it had opened these connections.
+    pub(crate) fn having_opened(self, imagined: &'p [Imagined]) -> Self {
+        Self { imagined, ..self }
     }
 }
 

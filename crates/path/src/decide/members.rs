@@ -228,7 +228,7 @@ fn members(step: &Step<'_>) -> Members {
                 .shown("source", original.addresses.source())
                 .shown("destination", original.addresses.destination())
                 .with("expected", opened.is_expected)
-                .with("decided_again", opened.is_decided_again());
+                .with("decided_again", opened.is_decided_again);
             let all = all.some("refused", opened.refused.map(|limit| limit.to_string()));
             let all = all.some("not_lent", opened.not_lent.map(|why| why.to_string()));
             let all = match original.protocol.has_ports() {
@@ -238,8 +238,19 @@ fn members(step: &Step<'_>) -> Members {
                 false => all,
             };
             let range = |nat: &pipeline::NatNew| nat.addresses.map(|range| range.to_string());
-            all.some("translated_source", opened.source.and_then(range))
-                .some("translated_destination", opened.destination.and_then(range))
+            let all = all
+                .some("translated_source", opened.source.and_then(range))
+                .some("translated_destination", opened.destination.and_then(range));
+            let Some(becomes) = &opened.translated else { return all };
+            let all = all
+                .shown("becomes_source", becomes.addresses.source())
+                .shown("becomes_destination", becomes.addresses.destination());
+            match original.protocol.has_ports() {
+                true => all
+                    .with("becomes_source_port", becomes.source)
+                    .with("becomes_destination_port", becomes.destination),
+                false => all,
+            }
         }
         Step::Copies(count) => all.with("copies", count),
         Step::Taps(taps) => taps.members(),

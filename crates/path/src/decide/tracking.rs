@@ -19,7 +19,7 @@ use super::trace::Trace;
 use super::way::routed;
 use super::{Deciding, LookedUp, Translated};
 use crate::batch::ANY_SEQUENCE;
-use crate::connection::{self, Before, Change, NewSource};
+use crate::connection::{self, Before, Change, Imagined, NewSource};
 use crate::extension::MOST_CONNECTIONS;
 
 /// What the `ct(commit)` of a packet ask for together of one connection.
@@ -106,6 +106,7 @@ pub(super) fn changed(wanted: &Wanted<'_>, tracked: &Tracked, tables: &Tables) -
                 helper: wanted.helper,
             })
         }
+        None if tracked.is_imagined => None,
         None if tracked.state.contains(CtState::NEW) => make(wanted, tracked, None, tables),
         None => None,
     }
@@ -171,6 +172,8 @@ pub(super) struct Tracked {
     is_committed: bool,
     /// Whether the packet has changed it already, as its flows have asked for.
     is_changed: bool,
+    /// Whether it is there only as what is foretold has it.
+    is_imagined: bool,
 }
 
 impl Tracked {
@@ -195,6 +198,7 @@ impl Tracked {
             expected: None,
             is_committed: false,
             is_changed: false,
+            is_imagined: false,
         }
     }
 
@@ -429,6 +433,7 @@ impl<T> Tracking<'_, '_, T> {
         tracked.note_connection(connections, now);
         tracked.note_master(connections, now);
         tracked.note_before(self.seen.map_or(&[], |seen| seen.before));
+        tracked.note_imagined(self.seen.map_or(&[], |seen| seen.imagined));
         tracked
     }
 
@@ -526,6 +531,24 @@ impl Tracked {
         (self.mark, self.label) = (before.mark, before.label);
         self.state = before.state.unwrap_or(self.state);
         (self.keep, self.is_changed) = (false, true);
+    }
+
+    /// The connection that the packet would have opened, as its packets see it: what flows saw of it
+    /// before is unchanged, and its translation is known.
+    fn note_imagined(&mut self, imagined: &[Imagined]) {
+        let Some(own) = self.own else { return };
+        let is_own = |it: &&Imagined| it.zone == self.zone && it.original == own;
+        let Some(Imagined { translated, .. }) = imagined.iter().find(is_own) else { return };
+        (self.connection, self.is_imagined, self.keep) = (None, true, false);
+        self.translation = (*translated != own).then_some(*translated);
+        let end = |tuple: &conntrack::Tuple, is_source: bool| match is_source {
+            true => (tuple.addresses.source(), tuple.source),
+            false => (tuple.addresses.destination(), tuple.destination),
+        };
+        for (is_source, bit) in [(true, CtState::SNAT), (false, CtState::DNAT)] {
+            let is_same = end(translated, is_source) == end(&own, is_source);
+            self.state.0 |= if is_same { 0 } else { bit.0 };
+        }
     }
 
     /// What there is to know of the connection that has announced this one.

@@ -6,14 +6,12 @@
 //! fragment, replay windows) is not known here. The law (`tests/law`) holds what is foretold against
 //! what the worker does.
 
+mod opening;
 mod words;
 
 use std::net::IpAddr;
 
-use conntrack::nat::NotLent;
-use conntrack::{Refused, Tuple};
 use packet::{DropReason, Time};
-use pipeline::NatNew;
 use tables::{NextHop, NextHopId, NextHopState, Port, Sa, Tables, Template};
 use wire::common::Facts;
 use wire::{
@@ -22,7 +20,6 @@ use wire::{
 };
 
 use crate::batch::{ANY_SEQUENCE, AS_QUOTED, Arrival, Known};
-use crate::connection::{self, Change};
 use crate::decide::features::Queues;
 use crate::decide::trace::{Step, Trace};
 use crate::decide::{
@@ -35,9 +32,12 @@ use crate::host::{Delivery, answer_to, delivery, echo, error_about};
 use crate::mss::tunnel_limit;
 use crate::outputs::Objects;
 use crate::stage::apply::{is_judged_again, is_own, is_source_routed};
-use crate::stage::confirm::goes_no_further;
+use crate::stage::confirm::{TRIES, goes_no_further};
 use crate::stage::oversize::Fit;
 use crate::stage::parse;
+
+pub use opening::Opened;
+use opening::Opening;
 
 /// A packet that might come.
 #[derive(Clone, Copy, Debug)]
@@ -215,35 +215,6 @@ pub enum Untold {
     NoSource,
 }
 
-/// A connection that is not there yet, and that the packet opens.
-#[derive(Clone, Copy, Debug)]
-pub struct Opened<'a> {
-    /// Its zone.
-    pub zone: u16,
-    /// What its packets look like, as they come.
-    pub original: Tuple,
-    /// How its destination is translated.
-    pub destination: Option<&'a NatNew>,
-    /// How its source is.
-    pub source: Option<&'a NatNew>,
-    /// Whether it was expected, and is translated as that says.
-    pub is_expected: bool,
-    /// Whether the packet opens or changes more of them, in other zones.
-    pub has_more: bool,
-    /// Why it is refused, so that the packet is dropped: the table is full, or a limit reached.
-    pub refused: Option<Refused>,
-    /// Why its source gets no port, the same.
-    pub not_lent: Option<NotLent>,
-}
-
-impl Opened<'_> {
-    /// Whether what the packet becomes is known once the connection is there, and it is decided again
-    /// with that.
-    pub fn is_decided_again(&self) -> bool {
-        self.source.is_some() || self.is_expected || self.has_more
-    }
-}
-
 /// Tells what would become of a packet, and every step to there.
 pub fn foretell(arriving: &Arriving<'_>, tables: &Tables, trace: &mut impl Trace) -> Fate {
     let mut teller = Foretelling { tables, trace, neighbour: None, unserved: None };
@@ -336,29 +307,40 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
         let any_sequence = if arriving.quotes_any_sequence { ANY_SEQUENCE } else { 0 };
         let facts = Facts(Facts::of(&headers).0 | own | quoted | any_sequence);
         let key = headers.key(vrf, origin, locality.parsing(vrf).reads & said);
-        let mut made = Made::NOTHING;
-        made.beside.seen = Some(Seen::new(packet, facts, now));
-        (self.neighbour, self.unserved) = (None, None);
-        self.trace.step(|| Step::Key(&key));
-        decide_by(key, tables, &LookedUp::NOTHING, self, &mut made.decision, &mut made.beside);
-        if let Some(template) = self.unserved {
-            self.trace.step(|| Step::Wait(Wait::Sa(&template)));
-        }
-        let Made { decision, beside } = made;
-        let written = beside.extension.rewrite.and_then(|rewrite| rewrite.hop_limit);
-        let facts = written.map_or(facts, |hop_limit| facts.with_hop_limit(hop_limit));
-        let known = Known { facts, decision, key, inner: Inner::of(packet) };
-        // Without a quoted packet, it would be judged as before.
-        if is_judged_again(&known) && wire::quoted::reversed(packet, &as_received).is_some() {
-            self.trace.step(|| Step::AsQuoted);
-            return self.packet(arriving, true);
-        }
-        if !goes_no_further(&decision, Some(&beside.extension), facts) {
-            let refused = self.opens(beside.change.as_ref(), arriving.now);
-            if let Some(reason) = refused {
-                return Fate::Dropped(reason);
+        let mut imagined = Vec::new();
+        let (known, beside) = loop {
+            let mut made = Made::NOTHING;
+            made.beside.seen = Some(Seen::new(packet, facts, now).having_opened(&imagined));
+            (self.neighbour, self.unserved) = (None, None);
+            if imagined.is_empty() {
+                self.trace.step(|| Step::Key(&key));
             }
-        }
+            decide_by(key, tables, &LookedUp::NOTHING, self, &mut made.decision, &mut made.beside);
+            if let Some(template) = self.unserved {
+                self.trace.step(|| Step::Wait(Wait::Sa(&template)));
+            }
+            let Made { decision, beside } = made;
+            let written = beside.extension.rewrite.and_then(|rewrite| rewrite.hop_limit);
+            let facts = written.map_or(facts, |hop_limit| facts.with_hop_limit(hop_limit));
+            let known = Known { facts, decision, key, inner: Inner::of(packet) };
+            // Without a quoted packet, it would be judged as before.
+            if is_judged_again(&known) && wire::quoted::reversed(packet, &as_received).is_some() {
+                self.trace.step(|| Step::AsQuoted);
+                return self.packet(arriving, true);
+            }
+            if goes_no_further(&decision, Some(&beside.extension), facts) {
+                break (known, beside);
+            }
+            // As confirm has a packet decided again that has opened a connection.
+            match self.opens(beside.change.as_ref(), now) {
+                Opening::Nothing => break (known, beside),
+                Opening::Refused(reason) => return Fate::Dropped(reason),
+                Opening::Again(_) if imagined.len() >= TRIES => {
+                    return Fate::Dropped(DropReason::ConnectionGone);
+                }
+                Opening::Again(opened) => imagined.push(opened),
+            }
+        };
         if !beside.copies.is_empty() {
             let copies = beside.copies.len();
             self.trace.step(|| Step::Copies(copies));
@@ -372,44 +354,6 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
         let decision = Decision::drop(reason);
         self.trace.step(|| Step::Verdict { decision: &decision, exit: None });
         Fate::Dropped(reason)
-    }
-
-    /// The connection that the packet opens. Returns why it is refused.
-    fn opens(&mut self, change: Option<&Change>, now: Time) -> Option<DropReason> {
-        let Some(Change::Make { new, destination, source, expected, instead_of, has_more }) =
-            change
-        else {
-            return None;
-        };
-        let connections = self.tables.connections().filter(|_| instead_of.is_none());
-        let refused = connections.and_then(|connections| connections.would_refuse(new, now));
-        let lends = refused.is_none() && expected.is_none();
-        let source_of = source.as_ref().filter(|_| lends);
-        let not_lent = connections.zip(source_of).and_then(|(connections, source)| {
-            let pool = &self.tables.nat_pool(source.pool?)?.pool;
-            let to = destination.as_deref().map_or(Some(new.original), |nat| {
-                connection::destinations(nat, &new.original).next()
-            })?;
-            let is_taken =
-                |tuple: &Tuple| connections.lookup(new.zone, &tuple.reversed(), now).is_some();
-            pool.would_lend(new.zone, &to, is_taken).err()
-        });
-        let opened = Opened {
-            zone: new.zone,
-            original: new.original,
-            destination: destination.as_deref(),
-            source: source.as_ref().map(|source| &*source.nat),
-            is_expected: expected.is_some(),
-            has_more: *has_more,
-            refused,
-            not_lent,
-        };
-        self.trace.step(|| Step::Opens(opened));
-        let refused = refused.map(|why| match why {
-            Refused::Limit(_) => DropReason::ConnectionLimit,
-            _ => DropReason::ConnectionFull,
-        });
-        refused.or(not_lent.map(|_| DropReason::NatExhausted))
     }
 
     /// As the stage that applies.
@@ -500,6 +444,13 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
         let next_hop = by.and_then(|port| tables.on_link_next_hop(port, peer));
         let Some(next_hop) = next_hop else { return Fate::Dropped(DropReason::PortDown) };
         self.trace.step_if(|| Step::neighbour(next_hop, Some(peer), tables));
+        if let (Ok(headers), Some(hop)) = (headers::parse(packet), tables.next_hop(next_hop)) {
+            let facts = Facts(Facts::of(&headers).0 | Facts::OWN);
+            let key = headers.key(vrf, origin, PacketFields::NONE);
+            let decision = Decision::new(Verdict::Forward(next_hop), None, None);
+            let known = Known { facts, decision, key, inner: Inner::of(packet) };
+            self.size(&known, packet, Leaving { slot: None, next_hop }, (hop.mtu, hop));
+        }
         match self.emit(next_hop, Some(peer), false) {
             Ok(Emitted::Waits) => Fate::SentOnceResolved,
             Ok(Emitted::Sent) => Fate::SentInClear,

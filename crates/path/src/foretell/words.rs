@@ -166,7 +166,10 @@ impl fmt::Display for Opened<'_> {
         if let Some(why) = self.not_lent {
             return write!(f, "; dropped, as {why}");
         }
-        if self.is_decided_again() {
+        if let Some(translated) = &self.translated {
+            write!(f, "; so the packet becomes {}", Ends(translated))?;
+        }
+        if self.is_decided_again {
             f.write_str("; once it is there, the packet is decided again with it")?;
         }
         Ok(())

@@ -137,10 +137,7 @@ impl Confirming<'_, '_> {
                 }
             }
         }
-        // Its own port if that can be, or the next ones.
-        let ports =
-            (0..TRIES).map(|more| to.source.checked_add(more).unwrap_or(PORTS.start() + more));
-        for port in ports {
+        for port in ports_of_expected(to.source) {
             let Some(translated) = to.with_source(source, port) else { break };
             match commit(&Lease::of(translated)) {
                 Err(Refused::TupleTaken) => {}
@@ -149,6 +146,11 @@ impl Confirming<'_, '_> {
         }
         Err(exhausted())
     }
+}
+
+/// The ports to try for the source of a connection that was expected: its own, and the next ones.
+pub(crate) fn ports_of_expected(own: u16) -> impl Iterator<Item = u16> {
+    (0..TRIES).map(move |more| own.checked_add(more).unwrap_or(PORTS.start() + more))
 }
 
 fn payload_start(packet: &[u8], upper: usize, seen: &Seen) -> Option<usize> {

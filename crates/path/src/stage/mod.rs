@@ -3,7 +3,7 @@
 pub(crate) mod apply;
 pub(crate) mod confirm;
 mod frames;
-mod helper;
+pub(crate) mod helper;
 pub(crate) mod open;
 pub(crate) mod oversize;
 pub(crate) mod parse;

@@ -7,8 +7,11 @@ use path::{Exit, Fate, Step};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use tables::NextHopState;
-use wire::PortId;
+use tables::{
+    Action, Direction, FieldsSelector, NextHopState, PolicySpec, PortSpec, Selector, Side,
+    UpperSelector,
+};
+use wire::{PortId, VrfId};
 
 use crate::packets::{Peers, Sending, sending};
 use crate::twin::{Seen, Twin};
@@ -23,9 +26,12 @@ pub(crate) struct Told {
     text: String,
     /// Senders that are told something.
     told: u64,
-    /// Whether a queueing discipline, other copies, or a connection's translation that is not known
-    /// yet have their own say.
+    /// Whether a queueing discipline or other copies have their own say.
     is_open: bool,
+    /// Whether the packet opens a connection whose source is translated.
+    is_translated: bool,
+    /// Whether policies judge it as it is then.
+    is_judged: bool,
 }
 
 impl path::Trace for Told {
@@ -35,9 +41,8 @@ impl path::Trace for Told {
         match step {
             Step::Told(told) if told.from.is_ok() => self.told += 1,
             Step::Copies(_) => self.is_open = true,
-            Step::Opens(opened) => {
-                self.is_open |= opened.refused.is_none() && opened.is_decided_again();
-            }
+            Step::Opens(opened) => self.is_translated |= opened.source.is_some(),
+            Step::Policy { .. } => self.is_judged |= self.is_translated,
             Step::Verdict { exit: Some(Exit { state: NextHopState::Queued, .. }), .. } => {
                 self.is_open = true;
             }
@@ -119,7 +124,11 @@ impl Passed {
     }
 }
 
-fn check(twin: &mut Twin, port: PortId, packet: &[u8]) -> Result<Option<Fate>, TestCaseError> {
+fn check(
+    twin: &mut Twin,
+    port: PortId,
+    packet: &[u8],
+) -> Result<Option<(Fate, Told)>, TestCaseError> {
     // Nothing waits any more, and nobody is told too much.
     twin.receive(61_000, &[]);
     let before = twin.receive(5000, &[]);
@@ -140,7 +149,7 @@ fn check(twin: &mut Twin, port: PortId, packet: &[u8]) -> Result<Option<Fate>, T
     let is_cut = told.text.contains("fragments of");
     let was_cut = passed.counted[FRAGMENTED] > 0;
     prop_assert!(is_cut == was_cut || fate == Fate::Decrypted, "{}", told.text);
-    Ok(Some(fate))
+    Ok(Some((fate, told)))
 }
 
 fn change() -> impl Strategy<Value = Vec<Act>> {
@@ -182,10 +191,14 @@ fn every_fate_is_met() {
             twin.publish(&drawn(&mut runner, change()));
             let sending = drawn(&mut runner, sending());
             if let [packet] = &sending.packets(&mut peers)[..]
-                && let Some(fate) = check(&mut twin, sending.port, packet).unwrap()
+                && let Some((fate, told)) = check(&mut twin, sending.port, packet).unwrap()
             {
                 let reason = fate.reason().map_or("", DropReason::name);
-                *met.entry(format!("{} {reason}", fate.word())).or_default() += 1;
+                let said = format!("{} {reason}", fate.word());
+                if told.is_judged {
+                    *met.entry(format!("translated, {said}")).or_default() += 1;
+                }
+                *met.entry(said).or_default() += 1;
             }
         }
     }
@@ -203,7 +216,47 @@ fn every_fate_is_met() {
         "dropped policy_no_match",
         "dropped no_route",
         "dropped esp_no_sa",
+        "translated, sent-in-clear ",
+        "translated, dropped policy_no_match",
     ] {
         assert!(met.contains_key(fate), "no packet is {fate}: {met:#?}");
+    }
+}
+
+/// Policies judge a packet that opens a connection as it leaves: with the source that it gets.
+#[test]
+fn policies_judge_the_translated_source() {
+    const RED: VrfId = VrfId(1);
+    /// What begins anywhere leaves from 10.2.0.1.
+    const TRANSLATED: usize = 4;
+    let (inside, outside) = (PortId(2), PortId(3));
+    let packet = Sending::udp(inside, "10.1.0.5", "10.3.0.5", 20).with_ports(1000, 53);
+    for (source, fate) in [
+        ("10.2.0.1/32", Fate::SentInClear),
+        ("10.1.0.0/24", Fate::Dropped(DropReason::PolicyNoMatch)),
+    ] {
+        let mut twin = reference();
+        twin.publish(&[Act::SetFlows(RED, TRANSLATED)]);
+        twin.change(|world| {
+            for (port, side) in [(inside, Side::Protected), (outside, Side::Unprotected)] {
+                let spec = world.tables.port(port).unwrap().spec.clone();
+                world.tables.update_port(port, PortSpec { side, ..spec }).unwrap();
+            }
+            let selector = Selector {
+                source: source.parse().unwrap(),
+                destination: "0.0.0.0/0".parse().unwrap(),
+                protocol: None,
+                upper: UpperSelector::Any,
+                fields: FieldsSelector::ANY,
+            };
+            let (vrf, if_id, direction, priority) = (RED, None, Direction::Out, 1);
+            let action = Action::Bypass;
+            let spec = PolicySpec { vrf, if_id, direction, priority, selector, action };
+            world.tables.add_policy(spec).unwrap();
+        });
+        let packet = packet.packets(&mut Peers::default()).remove(0);
+        let (foretold, told) = check(&mut twin, inside, &packet).unwrap().unwrap();
+        assert_eq!(foretold, fate, "{}", told.text);
+        assert!(told.is_judged, "{}", told.text);
     }
 }

@@ -110,23 +110,31 @@ fn a_connection_is_told_of_as_it_opens_and_is_answered() {
 #[test]
 fn translation_is_told_of_before_and_after_it_is_known() {
     let mut twin = gateway(TRANSLATED);
-    let last = |told: Vec<[String; 2]>| told.into_iter().next_back().unwrap();
-    assert_eq!(
-        last(told(&mut twin, &out())),
-        [
-            "opens one in zone 1: udp 10.1.0.5:1000 > 10.3.0.5:53; its source becomes one of \
-             10.2.0.1/32, port 3000-3002; once it is there, the packet is decided again with it",
-            r#"{"zone":1,"protocol":"udp","source":"10.1.0.5","destination":"10.3.0.5","expected":false,"decided_again":true,"source_port":1000,"destination_port":53,"translated_source":"10.2.0.1/32"}"#,
-        ]
-    );
+    let first = told(&mut twin, &out());
     let port = twin.connections()[0].reply.destination;
+    let opens = first.iter().position(|[text, _]| text.starts_with("opens")).unwrap();
+    let opened = [
+        format!(
+            "opens one in zone 1: udp 10.1.0.5:1000 > 10.3.0.5:53; its source becomes one of \
+             10.2.0.1/32, port 3000-3002; so the packet becomes udp 10.2.0.1:{port} > 10.3.0.5:53; \
+             once it is there, the packet is decided again with it"
+        ),
+        format!(
+            r#"{{"zone":1,"protocol":"udp","source":"10.1.0.5","destination":"10.3.0.5","expected":false,"decided_again":true,"source_port":1000,"destination_port":53,"translated_source":"10.2.0.1/32","becomes_source":"10.2.0.1","becomes_destination":"10.3.0.5","becomes_source_port":{port},"becomes_destination_port":53}}"#
+        ),
+    ];
+    assert_eq!(first[opens], opened);
+    let last = |told: Vec<[String; 2]>| told.into_iter().next_back().unwrap();
     let again = told(&mut twin, &out());
     let translated = format!(
         "zone 1: ct_state new|trk|snat, ct_mark 0x0, connection udp 10.1.0.5:1000 > 10.3.0.5:53, \
          translated to udp 10.2.0.1:{port} > 10.3.0.5:53"
     );
     let members = r#"{"zone":1,"ct_state":"new|trk|snat","ct_mark":0}"#;
-    assert!(again.contains(&[translated, members.to_owned()]), "{again:#?}");
+    let translated = [translated, members.to_owned()];
+    // It met the same flows, translated, when it opened the connection.
+    assert!(first[opens..].contains(&translated), "{first:#?}");
+    assert!(again.contains(&translated), "{again:#?}");
     // It opens no other.
     assert_eq!(last(again)[0], "table 1: NORMAL");
 }
