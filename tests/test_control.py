@@ -359,10 +359,23 @@ def test_hostile_configurations_are_refused(tmp_path, data):
 
 def test_a_missing_interface_is_named(tmp_path, topology):
     gw = topology.namespace("gw")
-    with pytest.raises(CommandFailed, match="nowhere0"):
-        with Gateway(
-            gw, Config(ports=[Port("lan", ["10.0.0.1/24"], kind="af-packet", interface="nowhere0")]), tmp_path
-        ):
+    config = Config(ports=[Port("lan", ["10.0.0.1/24"], kind="af-packet", interface="nowhere0")])
+    with Gateway(gw, config, tmp_path) as gateway:
+        assert "nowhere0" in gateway.log()
+        told = gw.run(binary(), "check", "--live", gateway.config_path, check=False)
+        assert told.returncode == 1 and "there is no interface nowhere0" in told.stdout
+        # Who asks for another one by a reload can correct it.
+        config.ports.append(Port("wan", ["10.0.1.1/24"], kind="af-packet", interface="nowhere1"))
+        gateway.write(config)
+        refused = gateway.run("reload", check=False)
+        assert refused.returncode == 1 and "nowhere1" in refused.stderr
+
+
+def test_an_interface_that_cannot_be_a_port_is_refused(tmp_path, topology):
+    gw = topology.namespace("gw")
+    config = Config(ports=[Port("lan", ["10.0.0.1/24"], kind="af-packet", interface="lo")])
+    with pytest.raises(CommandFailed, match="port lo: not an Ethernet interface"):
+        with Gateway(gw, config, tmp_path):
             pass
 
 

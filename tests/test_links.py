@@ -153,6 +153,34 @@ def test_an_interface_that_comes_back_as_another_is_used(hosts, topology):
     assert after["statistics"]["rx_packets"] > before["statistics"]["rx_packets"], "its counters go on"
 
 
+def test_an_interface_that_comes_after_the_start_is_used(hosts, topology):
+    """The gateway starts without it, as one whose interface has gone, and opens it when it comes."""
+    left, right, gateway = hosts
+    gw = topology["gw"]
+    gw.ip("link", "del", "right")
+    gateway.kill()
+    gateway.start_again()
+    log = gateway.log()
+    missing = [line for line in log.splitlines() if "WARN" in line and "interface right" in line]
+    assert len(missing) == 1 and "there is no interface right" in missing[0], log
+    assert port(gateway)["interface_state"] == "gone" and not port(gateway)["up"]
+    told = gateway.run("explain", "udp", LEFT[4][1], ">", RIGHT[4][1], "in", "left", check=False).stdout
+    assert "interface right of port right is gone" in told and "port_down" in told, told
+    # The rest of it works.
+    left.ping(LEFT[4][0], count=1)
+    assert gateway.run("reload").returncode == 0
+
+    topology.link(gw, "right", right, "eth0")
+    gw.silence("right")
+    right.addresses("eth0", f"{RIGHT[4][1]}/24", f"{RIGHT[6][1]}/64")
+    right.ip("-4", "route", "add", "default", "via", RIGHT[4][0])
+    right.ip("-6", "route", "add", "default", "via", RIGHT[6][0])
+    back_within_a_second(left)
+    left.ping(RIGHT[6][1], count=1)
+    assert port(gateway)["mac"] == gw.mac("right") and port(gateway)["mtu"] == 1500
+    assert "opened, as its interface has come" in gateway.log()
+
+
 def test_an_exchange_while_nobody_looks_is_noticed(hosts, topology):
     """Gone and back again faster than anything could react to it."""
     left, right, gateway = hosts

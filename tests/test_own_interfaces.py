@@ -438,15 +438,6 @@ def test_what_cannot_be_put_back_is_not_taken(machine, make):
     said = refused(machine, gateway, *state, wrap=[*full, gateway.state_path])
     assert "No space" in said, said
 
-    def left():
-        return settings(gw, "left"), [link for link in addresses(gw) if link["ifname"] == "left"]
-
-    before = left()
-    gw.ip("link", "del", "right")
-    said = start(gw, gateway)
-    assert said.returncode == 1 and "there is no interface right" in said.stderr
-    assert left() == before
-
 
 def test_a_damaged_record_is_refused_by_its_name(machine, make):
     gw, *_ = machine
@@ -597,6 +588,11 @@ def test_ports_that_a_reload_adds_are_looked_at(machine, make, topology):
 def make_anew(gw, label, host, *addresses):
     """Deletes an interface and makes another one of the same name, which has its addresses from the first."""
     gw.ip("link", "del", label)
+    make_new(gw, label, host, *addresses)
+
+
+def make_new(gw, label, host, *addresses):
+    """Makes an interface of a name, which has its addresses from the first."""
     run(["ip", "link", "add", "anew", "netns", gw.name, "type", "veth", "peer", "name", "eth0", "netns", host.name])
     gw.addresses("anew", *addresses)
     host.addresses("eth0", f"{HOST[label][0]}/24", f"{HOST[label][1]}/64", f"{THEIRS[label]}/24")
@@ -637,6 +633,23 @@ def test_an_interface_that_is_made_anew_is_taken_over_again(machine, make):
     assert settings(gw, "right")[("ipv4", "forwarding")] == "1"
     right.ping(GATEWAY["right"][0], count=1)
     left.ping(HOST["right"][0], count=1)
+
+
+def test_an_interface_that_comes_after_the_start_is_taken_over(machine, make):
+    gw, left, right = machine
+    gateway = make()
+    gw.ip("link", "del", "right")
+    with gateway:
+        assert "there is no interface right" in gateway.log()
+        left.ping(OURS["left"], count=1)
+        make_new(gw, "right", right, "10.2.1.1/24")
+        wait_for_log(gateway, "INFO opened, as its interface has come")
+        log = gateway.log()
+        assert log.index("interface right is the gateway's alone") < log.index("INFO opened, as"), log
+        silent(machine)
+        right.ping(OURS["right"], count=1)
+    gateway.release()
+    assert "10.2.1.1" in global_addresses(gw)["right"]
 
 
 def test_what_an_interface_made_anew_gets_in_the_next_moment_is_taken_too(machine, make):

@@ -35,6 +35,12 @@ impl fmt::Display for OpenError {
 }
 
 impl OpenError {
+    /// Whether there is no interface of that name, so that it may come later.
+    pub fn is_absent(&self) -> bool {
+        let number = self.source.as_ref().and_then(io::Error::raw_os_error);
+        matches!(number, Some(libc::ENODEV | libc::ENXIO))
+    }
+
     /// The system refused `what`. The advice follows from the error number; `capability` is what
     /// the call needs.
     pub(crate) fn system(
@@ -104,6 +110,12 @@ mod tests {
         );
         assert!(refused(libc::ENODEV).ends_with("`ip link show` lists those there are"));
         assert!(refused(libc::EIO).ends_with("(os error 5)"));
+        let is_absent = |number| {
+            let error = io::Error::from_raw_os_error(number);
+            OpenError::system("eth0", "cannot read the interface", "", error).is_absent()
+        };
+        assert!(is_absent(libc::ENODEV) && !is_absent(libc::EPERM));
+        assert!(!OpenError::refused("eth0", "not an Ethernet interface", "").is_absent());
     }
 
     #[test]

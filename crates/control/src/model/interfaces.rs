@@ -46,7 +46,10 @@ impl Control {
             Ok(()) => return Ok(()),
             Err(refused) => refused,
         };
-        self.change_interface(&name, &SeenInterface { mac: found.mac, mtu: found.mtu, ..*seen })?;
+        let smaller = SeenInterface { mtu: found.mtu, ..*seen };
+        let as_found = SeenInterface { mac: found.mac, ..smaller };
+        self.change_interface(&name, &smaller)
+            .or_else(|_| self.change_interface(&name, &as_found))?;
         Err(refused)
     }
 

@@ -118,15 +118,26 @@ impl Plan {
         let used: BTreeSet<_> = desired.ports.values().map(|port| port.id).collect();
         let free = (0..=u16::MAX).map(PortId).filter(|id| !used.contains(id));
         let presumed = self.config.presumed_mtus();
-        let imagine = |(settings, id): (&PortSettings, PortId)| OpenedPort {
-            name: settings.name.clone(),
-            id,
-            // The upper octets do not meet those of any real station's.
-            mac: settings.mac.unwrap_or(Mac([0x02, 0, 0, 0, (id.0 >> 8) as u8, id.0 as u8])),
-            mtu: presumed.get(settings.name.as_str()).copied().or(settings.mtu).unwrap_or(1500),
-            link: settings.kind.link(),
-        };
-        self.to_open.iter().zip(free).map(imagine).collect()
+        let mtu_of = |port: &PortSettings| presumed.get(port.name.as_str()).copied();
+        let ports = self.to_open.iter().zip(free);
+        ports.map(|(settings, id)| imagined(settings, id, mtu_of(settings))).collect()
+    }
+
+    /// A port that is not open, as what the file says of it and its VLANs fits it.
+    pub fn imagined_port(&self, settings: &PortSettings, id: PortId) -> OpenedPort {
+        let presumed = self.config.presumed_mtus();
+        imagined(settings, id, presumed.get(settings.name.as_str()).copied())
+    }
+}
+
+fn imagined(settings: &PortSettings, id: PortId, mtu: Option<u16>) -> OpenedPort {
+    OpenedPort {
+        name: settings.name.clone(),
+        id,
+        // The upper octets do not meet those of any real station's.
+        mac: settings.mac.unwrap_or(Mac([0x02, 0, 0, 0, (id.0 >> 8) as u8, id.0 as u8])),
+        mtu: mtu.or(settings.mtu).unwrap_or(1500),
+        link: settings.kind.link(),
     }
 }
 

@@ -15,7 +15,7 @@ use wire::{Mac, PortId};
 
 use crate::daemon::audit::Audit;
 use crate::daemon::connection_log::ConnectionLog;
-use crate::daemon::interfaces::Interfaces;
+use crate::daemon::interfaces::{GONE, Interfaces};
 use crate::daemon::monitors::Monitors;
 use crate::daemon::nat_log::NatLog;
 use crate::daemon::packet_log::PacketLog;
@@ -35,6 +35,15 @@ use runtime::exit::Exit;
 /// The queues of ports that were opened.
 pub(crate) type OpenedQueues = Vec<(PortSettings, PortId, Vec<Box<dyn Port>>)>;
 
+/// What becomes of a plan if the interface of a port is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// It is refused: who asks for it can correct it.
+    Refused,
+    /// The port is down, and has no queues. It is opened when its interface comes.
+    Awaited,
+}
+
 /// Opens the ports that `plan` asks for, with a queue for each of `workers` workers, and carries
 /// the plan out on the tables: all of it or, if that fails, nothing.
 ///
@@ -44,11 +53,12 @@ pub(crate) type OpenedQueues = Vec<(PortSettings, PortId, Vec<Box<dyn Port>>)>;
 pub(crate) fn open_and_apply(
     handler: &mut RequestHandler,
     plan: Plan,
+    absent: Absent,
     workers: usize,
     now: Time,
 ) -> anyhow::Result<(Difference, OpenedQueues)> {
     let claimed = ports::claim(plan.ports_to_open(), &mut handler.daemon.claims)?;
-    let result = open_and_apply_claimed(handler, plan, workers, now);
+    let result = open_and_apply_claimed(handler, plan, absent, workers, now);
     if result.is_err() {
         claimed.iter().for_each(|name| handler.daemon.claims.release(name));
     }
@@ -58,6 +68,7 @@ pub(crate) fn open_and_apply(
 fn open_and_apply_claimed(
     handler: &mut RequestHandler,
     plan: Plan,
+    absent: Absent,
     workers: usize,
     now: Time,
 ) -> anyhow::Result<(Difference, OpenedQueues)> {
@@ -65,18 +76,27 @@ fn open_and_apply_claimed(
     let mut opened = Vec::with_capacity(ids.len());
     let mut ports = Vec::with_capacity(ids.len());
     for (settings, id) in plan.ports_to_open().iter().zip(ids) {
-        let queues = ports::open(settings, id, workers)?;
-        let first = queues.first().context("a port without queues")?;
-        opened.push(OpenedPort {
-            name: settings.name.clone(),
-            id,
-            mac: first.mac(),
-            mtu: first.mtu(),
-            link: first.link(),
+        let queues = match absent {
+            Absent::Refused => ports::open(settings, id, workers)?,
+            Absent::Awaited => ports::open_if_there(settings, id, workers)?,
+        };
+        let name = settings.name.clone();
+        opened.push(match queues.first() {
+            Some(queue) => {
+                let (mac, mtu, link) = (queue.mac(), queue.mtu(), queue.link());
+                OpenedPort { name, id, mac, mtu, link }
+            }
+            None => plan.imagined_port(settings, id),
         });
         ports.push((settings.clone(), id, queues));
     }
-    Ok((handler.control.apply(plan, &opened, now)?, ports))
+    let difference = handler.control.apply(plan, &opened, now)?;
+    // Before any packet is routed.
+    for (settings, id, _) in ports.iter().filter(|(.., queues)| queues.is_empty()) {
+        let gone = handler.control.interface(*id, &GONE);
+        gone.with_context(|| format!("port {}: its interface is not there", settings.name))?;
+    }
+    Ok((difference, ports))
 }
 
 /// What the control thread owns.
@@ -266,6 +286,9 @@ impl ControlThread {
         id: PortId,
         queues: Vec<Box<dyn Port>>,
     ) {
+        if queues.is_empty() {
+            return self.await_interface(settings, id);
+        }
         let ring = queues.first().and_then(|queue| queue.ring());
         let statistics = queues.iter().map(|queue| queue.statistics().clone()).collect();
         self.handler.add_port(id, statistics, ring);
@@ -274,6 +297,16 @@ impl ControlThread {
         if let Some(seen) = self.interfaces.follow(id, settings, is) {
             self.see(id, &settings.name, &seen);
         }
+    }
+
+    /// Has a port be opened when its interface comes, which is not there.
+    fn await_interface(&mut self, settings: &PortSettings, id: PortId) {
+        self.handler.add_port(id, Vec::new(), None);
+        self.interfaces.follow_absent(id, settings);
+        let (port, interface) = (&settings.name, settings.kind.interface().unwrap_or_default());
+        let why = format!("there is no interface {interface}");
+        tracing::warn!(port, "the port is down: {why}; it is opened when the interface comes");
+        self.audit().link(port, "down", Some(why));
     }
 
     /// Makes the gateway what `config` says: all of it or, if that fails, nothing. Ports are
@@ -285,8 +318,9 @@ impl ControlThread {
         let configured = config.ports.clone();
         let plan = self.handler.control.plan(config);
         let closed = plan.ports_to_close().to_vec();
+        let size = self.pool.size();
         let (difference, queues) =
-            open_and_apply(&mut self.handler, plan, self.pool.size(), self.clock.now())?;
+            open_and_apply(&mut self.handler, plan, Absent::Refused, size, self.clock.now())?;
         for id in closed {
             self.pool.detach(id);
             self.handler.remove_port(id);

@@ -119,6 +119,22 @@ impl Interfaces {
         Some(seen)
     }
 
+    /// Follows the interface of a port that could not be opened, as the interface is not there.
+    pub(crate) fn follow_absent(&mut self, id: PortId, settings: &PortSettings) {
+        let absent = Followed {
+            settings: settings.clone(),
+            mac: Mac([0; 6]),
+            mtu: 0,
+            is_open: false,
+            is_unread: false,
+            link: None,
+            opened_on: None,
+            retry: Time::default(),
+            promiscuous: None,
+        };
+        self.followed.insert(id, absent);
+    }
+
     /// Has the interfaces of these ports receive frames for all stations, and those of no others: a
     /// network card passes on what is for itself, and flows send frames on that are for others.
     pub(crate) fn receive_all(&mut self, ports: impl Iterator<Item = PortId>) {

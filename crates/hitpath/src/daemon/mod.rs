@@ -54,7 +54,7 @@ use crate::metrics::Measured;
 use ::control::{GatewaySettings, Plan, StateDirectory, wipe_stack};
 use asking::PendingRequest;
 use audit::Audit;
-use control::ControlThread;
+use control::{Absent, ControlThread};
 use interfaces::Interfaces;
 pub(crate) use ports::{claim_interfaces, keeper_of_claims};
 use runtime::clock::Clock;
@@ -143,7 +143,7 @@ pub(crate) struct Options<'o> {
 /// Runs the gateway of a configuration until it is told to stop.
 ///
 /// # Errors
-/// If the configuration is wrong, a port cannot be opened, another daemon listens on the control
+/// If the configuration is wrong, a port cannot be opened though its interface is there, another daemon listens on the control
 /// socket, the state directory cannot be used, or interfaces cannot be taken over.
 pub(crate) fn run(options: &Options<'_>) -> anyhow::Result<Exit> {
     let &Options { file, socket, state, own_interfaces } = options;
@@ -280,7 +280,8 @@ fn run_audited(
     signals::forward(sender.clone())?;
     let sequences = sequences.map(sequences::Opened::start).transpose()?;
     // Before the workers start, as the ports decide what buffers they need.
-    let (_, ports) = control::open_and_apply(&mut handler, plan, settings.workers, clock.now())?;
+    let (absent, now) = (Absent::Awaited, clock.now());
+    let (_, ports) = control::open_and_apply(&mut handler, plan, absent, settings.workers, now)?;
     // What commands had changed is there before the first packet is.
     let keeper = match opened {
         Some(opened) => {

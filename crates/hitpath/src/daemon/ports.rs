@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use control::{PortKind, PortSettings};
 use io::af_packet::{self, AfPacketOptions};
-use io::memory;
 use io::tap::{self, TapOptions};
+use io::{OpenError, memory};
 use packet::Port;
 use runtime::claims::{ClaimError, Claims};
 use runtime::privileges::User;
@@ -102,6 +102,22 @@ fn name_of_claim(interface: &str) -> anyhow::Result<String> {
     let namespace =
         fs::metadata("/proc/thread-self/ns/net").context("finding the network namespace")?;
     Ok(format!("{CLAIM}{}-{interface}", namespace.ino()))
+}
+
+/// Opens a port as [`open`] does. Returns no queues if its interface is not there: it may come later.
+///
+/// # Errors
+/// As [`open`], for other reasons.
+pub(crate) fn open_if_there(
+    settings: &PortSettings,
+    id: PortId,
+    workers: usize,
+) -> anyhow::Result<Vec<Box<dyn Port>>> {
+    open(settings, id, workers).or_else(|error| {
+        let is_absent = error.downcast_ref::<OpenError>().is_some_and(OpenError::is_absent);
+        let comes_by_itself = matches!(settings.kind, PortKind::AfPacket { .. });
+        if is_absent && comes_by_itself { Ok(Vec::new()) } else { Err(error) }
+    })
 }
 
 /// Opens a port, with a queue for each of `workers` workers if its kind has queues.

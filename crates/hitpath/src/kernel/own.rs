@@ -128,7 +128,8 @@ pub(crate) fn take_over(ports: &[PortSettings], directory: &Directory) -> anyhow
     Ok(Owned { directory: directory.clone(), names })
 }
 
-/// Takes interfaces over, with the rights that there are. Returns their names.
+/// Takes interfaces over, with the rights that there are. Returns their names, and those of interfaces
+/// that are not there.
 fn take(ports: &[PortSettings], directory: &Directory) -> anyhow::Result<BTreeSet<String>> {
     let mut system = System::open()?;
     let mut record = match Record::load(directory)? {
@@ -139,11 +140,13 @@ fn take(ports: &[PortSettings], directory: &Directory) -> anyhow::Result<BTreeSe
         }
     };
     // Everything that can be refused is, before anything is changed.
-    let mut interfaces = Vec::new();
-    for (port, name) in super::shared(ports) {
-        let link = system.links.named(name)?.with_context(|| {
-            format!("port {}: there is no interface {name} to take over", port.name)
-        })?;
+    let (mut interfaces, mut absent) = (Vec::new(), Vec::new());
+    for (_, name) in super::shared(ports) {
+        // It is taken over when it comes, before its port is opened.
+        let Some(link) = system.links.named(name)? else {
+            absent.push(name.to_owned());
+            continue;
+        };
         for (setting, _) in OWNED {
             system.sysctls.check(setting, name).context("taking interfaces over")?;
         }
@@ -169,7 +172,7 @@ fn take(ports: &[PortSettings], directory: &Directory) -> anyhow::Result<BTreeSe
             "interface {name} is the gateway's alone, until `hitpath release-interfaces`"
         );
     }
-    Ok(interfaces.into_iter().map(|interface| interface.name).collect())
+    Ok(interfaces.into_iter().map(|interface| interface.name).chain(absent).collect())
 }
 
 /// The interfaces that are recorded in `directory`.

@@ -16,8 +16,10 @@ use crate::kernel::seen;
 /// long after it was taken over it is looked at once more.
 const SETTLES: Duration = Duration::from_secs(2);
 
-const NOT_TAKEN: &str = "the interface was made anew and cannot be taken over again, so that the \
-    kernel may forward what comes by it";
+const NOT_TAKEN: &str = "the interface has come and cannot be taken over, so that the kernel may \
+    forward what comes by it";
+const NOT_TAKEN_AGAIN: &str = "the interface was made anew and cannot be taken over again, so that \
+    the kernel may forward what comes by it";
 
 impl ControlThread {
     /// A worker has lost a port. It is opened again as soon as that is possible.
@@ -42,7 +44,7 @@ impl ControlThread {
             let Some(port) = self.name_of(id) else { continue };
             match self.interfaces.look(id, self.clock.now()) {
                 Look::Same => {}
-                Look::Open => self.open_again(id, &port),
+                Look::Open => self.open(id, &port),
                 Look::Gone => {
                     self.pool.detach(id);
                     self.see(id, &port, &GONE);
@@ -55,23 +57,28 @@ impl ControlThread {
         }
     }
 
-    /// Opens a port again whose interface is back or was exchanged. One that was taken over from the
+    /// Opens a port whose interface has come, is back or was exchanged. One that was taken over from the
     /// kernel is taken over again before: nothing else would keep the kernel from forwarding what
     /// comes by a new one.
-    fn open_again(&mut self, id: PortId, port: &str) {
+    fn open(&mut self, id: PortId, port: &str) {
         let Some(settings) = self.interfaces.settings(id).cloned() else { return };
         let before = self.interfaces.opened_on(id);
         let owned = self.owned.as_ref().filter(|owned| owned.has(&settings));
         let kept = owned.map(|owned| owned.keep(&settings)).transpose();
         self.pool.detach(id);
-        let opened = kept.context(NOT_TAKEN).and_then(|kept| {
+        let not_taken = if before.is_some() { NOT_TAKEN_AGAIN } else { NOT_TAKEN };
+        let opened = kept.context(not_taken).and_then(|kept| {
             let queues = ports::open(&settings, id, self.pool.size())?;
             Ok((kept, queues))
         });
         match opened {
             Ok((kept, queues)) => {
-                tracing::info!(port, "opened again");
-                self.audit().link(port, "opened-again", None);
+                let (text, state) = match before {
+                    Some(_) => ("opened again", "opened-again"),
+                    None => ("opened, as its interface has come", "opened"),
+                };
+                tracing::info!(port, "{text}");
+                self.audit().link(port, state, None);
                 self.attach(&settings, id, queues);
                 let now = self.interfaces.opened_on(id);
                 match kept {
@@ -94,7 +101,7 @@ impl ControlThread {
             self.settling.remove(&id);
             let settings = self.interfaces.settings(id);
             if let (Some(owned), Some(settings)) = (&self.owned, settings)
-                && let Err(error) = owned.keep(settings).context(NOT_TAKEN)
+                && let Err(error) = owned.keep(settings).context(NOT_TAKEN_AGAIN)
             {
                 let port = settings.name.clone();
                 self.close(id, &port, &error);
@@ -106,7 +113,8 @@ impl ControlThread {
     fn close(&mut self, id: PortId, port: &str, error: &anyhow::Error) {
         self.pool.detach(id);
         self.interfaces.close(id, self.clock.now());
-        tracing::warn!(port, "cannot be opened again, and is tried each second: {error:#}");
+        let again = if self.interfaces.opened_on(id).is_some() { " again" } else { "" };
+        tracing::warn!(port, "cannot be opened{again}, and is tried each second: {error:#}");
         self.see(id, port, &GONE);
     }
 
