@@ -68,10 +68,14 @@ const FIRST_SNAT: u32 = 40_000;
 pub(crate) enum Cookie {
     /// Nothing that is counted.
     Other,
-    /// A rule of a policy; behind the last one, what matches none.
+    /// A rule of a policy.
     Rule {
         policy: usize,
         rule: usize,
+    },
+    /// What matches no rule of a policy, however many there are.
+    Rest {
+        policy: usize,
     },
     Forward(usize),
     Snat(usize),
@@ -95,6 +99,7 @@ impl Cookie {
             Self::Masquerade(at) => (4, at, 0),
             Self::Unnamed => (5, 0, 0),
             Self::Invalid => (6, 0, 0),
+            Self::Rest { policy } => (7, policy, 0),
         };
         Self::KIND | kind << 48 | (a as u64) << 24 | b as u64
     }
@@ -108,6 +113,7 @@ impl Cookie {
             4 => Self::Masquerade(a),
             5 => Self::Unnamed,
             6 => Self::Invalid,
+            7 => Self::Rest { policy: a },
             _ => Self::Other,
         }
     }
@@ -523,7 +529,7 @@ impl Writer<'_> {
                 }
             }
             let actions = verdict(spec.action, spec.log.as_deref());
-            let cookie = Cookie::Rule { policy: *policy, rule: spec.rules.len() };
+            let cookie = Cookie::Rest { policy: *policy };
             self.add((vrf, POLICY), 2, cookie, &zones, &actions)?;
         }
         Ok(())

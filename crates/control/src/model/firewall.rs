@@ -482,6 +482,9 @@ pub(super) fn view(
         vrfs: is.compiled.vrfs.iter().map(|vrf| vrf.name.clone()).collect(),
         policies: spec.policies.iter().map(|policy| vec![none; policy.rules.len() + 1]).collect(),
         forwards: vec![none; spec.forwards.len()],
+            Cookie::Rest { policy } => {
+                view.policies.get_mut(policy).and_then(|rules| rules.last_mut())
+            }
         snats: vec![none; spec.snats.len()],
         masqueraded: vec![none; spec.zones.len()],
         connections: connections_of(&is.firewall, tables),

@@ -11,6 +11,7 @@ use crate::config::load;
 mod another_file;
 mod batch;
 mod conntrack;
+mod counts;
 mod filters;
 mod firewall;
 mod firewall_packets;
