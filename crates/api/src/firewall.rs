@@ -246,7 +246,7 @@ pub struct FirewallReport {
     pub is_judging: bool,
 }
 
-/// Packets that opened connections, or tried to.
+/// Packets that opened connections, or tried to, and those of connections that were not answered yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirewallCount {
     /// Packets.

@@ -17,7 +17,7 @@ pub(super) fn report(text: &mut String, report: &FirewallReport) {
     };
 }
 
-/// Zones, policies and translations. What is counted are packets that opened connections, or tried.
+/// Zones, policies and translations. What is counted is in docs/firewall.md.
 pub(super) fn firewall(text: &mut String, view: &FirewallView) {
     let FirewallView { spec, .. } = view;
     let mut line = |line: core::fmt::Arguments<'_>| _ = writeln!(text, "{line}");

@@ -643,7 +643,8 @@ pub(super) static FIREWALL: Group<FirewallRow> = Group {
         counter(
             "firewall_packets",
             |it| Some(it.count.packets),
-            "Packets that opened connections, or tried.",
+            "Packets that open connections, or try, and those of connections that nobody has answered \
+             yet.",
         ),
         counter("firewall_bytes", |it| Some(it.count.bytes), "Bytes of them."),
     ],

@@ -2,7 +2,8 @@
 
 use api::{FirewallCount, FirewallView, ZonePolicySpec};
 
-/// Something of the firewall that counts packets: those that opened connections, or tried.
+/// Something of the firewall that counts packets: those that open connections, or try, and those of
+/// connections that nobody has answered yet.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FirewallRow {
     /// What it is: `rule`, `rest` (of a policy), `forward`, `snat`, `masquerade`, `unnamed` or
