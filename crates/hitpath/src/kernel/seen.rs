@@ -8,6 +8,7 @@ use ::io::links::Links;
 use ::io::rtnetlink::{KernelAddress, Rtnetlink};
 use control::PortSettings;
 use serde::Serialize;
+use wire::IpRange;
 
 use super::sysctl::{ARP_IGNORE, DISABLE_IPV6, FORWARDING, RP_FILTER, Sysctls};
 
@@ -90,6 +91,41 @@ pub(crate) fn look(ports: &[PortSettings]) -> io::Result<Vec<Seen>> {
         }
     }
     Ok(found)
+}
+
+/// The addresses of the kernel to which the gateway translates sources, in words, with what mends it.
+/// Answers come to both, and the kernel knows nothing of their connections.
+///
+/// # Errors
+/// If the kernel does not say which addresses it has.
+pub(crate) fn translated(pools: &[IpRange]) -> io::Result<Vec<String>> {
+    let mut both = Rtnetlink::open()?.addresses()?;
+    both.retain(|own| pools.iter().any(|pool| holds(pool, own.address)));
+    let interfaces = nix::net::if_::if_nameindex()?;
+    let name = |index: u32| {
+        let interface = interfaces.iter().find(|interface| interface.index() == index);
+        interface.map_or_else(|| "?".into(), |interface| interface.name().to_string_lossy())
+    };
+    let line = |own: &KernelAddress| {
+        let KernelAddress { address, prefix, index, .. } = own;
+        let interface = name(*index);
+        format!(
+            "sources are translated to {address}, which the kernel has on {interface} as well: it \
+            ends their TCP connections by resets, as it knows nothing of them (mended by `ip address \
+            del {address}/{prefix} dev {interface}`, or, where a daemon needs the address, by an \
+            nftables table that drops what comes for the kernel but for what the daemon needs: \
+            docs/interfaces.md, \"Translation to an address that both have\")"
+        )
+    };
+    Ok(both.iter().map(line).collect())
+}
+
+fn holds(pool: &IpRange, address: IpAddr) -> bool {
+    match (pool.first(), pool.last(), address) {
+        (IpAddr::V4(first), IpAddr::V4(last), IpAddr::V4(own)) => (first..=last).contains(&own),
+        (IpAddr::V6(first), IpAddr::V6(last), IpAddr::V6(own)) => (first..=last).contains(&own),
+        _ => false,
+    }
 }
 
 /// How the kernel treats the packets of an interface.
@@ -232,6 +268,13 @@ mod tests {
         // IPv6 is forwarded by others, and this one has none.
         let without_ipv6 = Facts { forwards_6: true, ..Facts::default() };
         assert_eq!(without_ipv6.problems("eth0"), Default::default());
+    }
+
+    #[test]
+    fn a_pool_holds_its_addresses_alone() {
+        let pool: IpRange = "192.0.2.1-192.0.2.2".parse().unwrap();
+        assert!(holds(&pool, address(1).address) && !holds(&pool, address(3).address));
+        assert!(!holds(&pool, "::".parse().unwrap()));
     }
 
     #[test]

@@ -15,12 +15,13 @@ use serde_json::{Value, json};
 use crate::cli::Global;
 use crate::client;
 use crate::exit::Usage;
-use crate::gateway::{self, ConfigError};
+use crate::gateway::{self, ConfigError, Gateway};
 use crate::kernel::own;
 use crate::kernel::seen::{self, Seen};
 use runtime::affinity;
 use runtime::exit::Exit;
 use runtime::output;
+use wire::IpRange;
 
 /// Check configuration files without running them
 ///
@@ -164,6 +165,8 @@ struct Machine {
     places: Vec<String>,
     /// Interfaces whose packets the kernel handles too.
     kernel: Vec<Seen>,
+    /// Addresses of the kernel to which sources are translated.
+    translated: Vec<String>,
     /// What `run --own-interfaces` would end.
     losses: Vec<String>,
 }
@@ -179,6 +182,7 @@ impl Machine {
             processors: wrong_processors(&config.gateway),
             places: places::wrong(&config.gateway, is_answering),
             kernel: seen::look(&config.ports)?,
+            translated: seen::translated(&pools(config)?)?,
             losses: own::losses(&config.ports)?,
         })
     }
@@ -188,15 +192,25 @@ impl Machine {
             && self.processors.is_none()
             && self.places.is_empty()
             && self.kernel.is_empty()
+            && self.translated.is_empty()
     }
 
     fn print(&self) -> anyhow::Result<()> {
         let mut all = self.missing.iter().chain(&self.processors).chain(&self.places);
         all.try_for_each(|line| output::line(line))?;
         self.kernel.iter().try_for_each(|seen| output::line(&seen.describe()))?;
+        self.translated.iter().try_for_each(|line| output::line(line))?;
         let told = |loss| output::line(&format!("`hitpath run --own-interfaces` ends {loss}"));
         self.losses.iter().try_for_each(told)
     }
+}
+
+/// What sources become, by the flows of a configuration and its firewall.
+fn pools(config: &Config) -> anyhow::Result<Vec<IpRange>> {
+    let gateway = Gateway::without_packets(config.clone())?;
+    let mut reader = gateway.handler().control.shared().reader();
+    let pools = reader.load().nat_pools().filter_map(|(_, pool)| pool.spec.addresses);
+    Ok(pools.collect())
 }
 
 fn wrong_processors(gateway: &GatewaySettings) -> Option<String> {
