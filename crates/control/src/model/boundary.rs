@@ -56,11 +56,10 @@ fn sentence(tables: &Tables, vrf: &Vrf) -> String {
             parts.push(format!("{side}: {}", names.join(", ")));
         }
     }
-    let closed = match vrf.is_closed() {
-        true => "closed, since it has no policies; ",
-        false => "",
-    };
-    format!("VRF {}: {closed}{}", vrf.name, parts.join("; "))
+    if vrf.is_closed() {
+        parts.insert(0, "closed, since it has no policies".to_owned());
+    }
+    format!("VRF {}: {}", vrf.name, parts.join("; "))
 }
 
 fn named(port: &str, end: IpAddr) -> String {
