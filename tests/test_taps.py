@@ -165,8 +165,11 @@ def test_bounds_hold_and_files_are_used_in_turn(hosts, tmp_path):
     while running(gateway):
         assert time.monotonic() < end, "a tap outlives its client"
         time.sleep(0.1)
-    gone = {(view["state"], view["ended"]) for view in gateway.json("tap", "show")}
-    assert gone == {("ended", "its client has gone")}
+    ended = {view["id"]: view["ended"] for view in gateway.json("tap", "show") if view["state"] == "ended"}
+    assert ended == {
+        tap.id: "that many were wanted" if tap is counted else "its client has gone"
+        for tap in (counted, sized, turned, slow)
+    }
 
 
 def test_a_full_disk_and_a_client_that_does_not_read_end_or_lose_and_nothing_else(hosts, tmp_path):

@@ -43,6 +43,9 @@ pub struct TapSpec {
     /// At most so many packets a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u32>,
+    /// So many packets are wanted: who asks ends the tap then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
     /// A filter in the words in which it was written, to be shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,

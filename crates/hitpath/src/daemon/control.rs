@@ -498,11 +498,11 @@ impl ControlThread {
     /// Ends taps whose client has gone, and those whose port or VRF has.
     fn look_at_taps(&mut self) {
         self.taps.forget_unbegun();
-        for (id, is_abandoned) in self.taps.begun() {
+        for (id, gone) in self.taps.begun() {
             let is_there = self.reader.load().taps().any(|tap| tap.spec.id == id);
-            if is_abandoned {
+            if let Some(why) = gone {
                 self.handler.control.remove_tap(id);
-                self.taps.end(id, "its client has gone");
+                self.taps.end(id, why);
             } else if !is_there {
                 self.taps.end(id, "its port or VRF was removed");
             }

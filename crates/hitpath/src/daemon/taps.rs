@@ -169,11 +169,17 @@ impl Taps {
         ids.into_iter().for_each(|id| _ = self.end(id, why));
     }
 
-    /// The taps that have begun, and whether their client has gone.
-    pub(crate) fn begun(&self) -> Vec<(u64, bool)> {
+    /// The taps that have begun; if their client has gone, with the reason: it has all its packets, or
+    /// nobody knows.
+    pub(crate) fn begun(&self) -> Vec<(u64, Option<&'static str>)> {
         let hub = self.hub();
-        let begun = hub.feeds.iter().filter(|(_, feed)| feed.tap.is_some());
-        begun.map(|(id, feed)| (*id, feed.sender.is_closed())).collect()
+        let why = |(id, feed): (&u64, &Feed)| {
+            let copied = feed.tap.as_ref()?.meter.copied();
+            let has_all = feed.spec.count.is_some_and(|count| copied >= count);
+            let why = if has_all { "that many were wanted" } else { "its client has gone" };
+            Some((*id, feed.sender.is_closed().then_some(why)))
+        };
+        hub.feeds.iter().filter_map(why).collect()
     }
 
     /// Forgets those that never began and that nobody waits for.
@@ -347,6 +353,7 @@ mod tests {
             points: vec![],
             snaplen: None,
             rate: None,
+            count: Some(2),
             filter: None,
             program: vec![],
         };
@@ -373,6 +380,20 @@ mod tests {
             comment: "vrf main",
             length: bytes.len() as u32,
             bytes,
+        }
+    }
+
+    #[test]
+    fn a_client_that_has_what_it_wanted_has_not_just_gone() {
+        let taps = Taps::default();
+        for (packets, why) in [(1, "its client has gone"), (2, "that many were wanted")] {
+            let (tap, stream) = begun(&taps);
+            let id = tap.spec.id;
+            (0..packets).for_each(|_| taps.packet(&record(id, &[0x45]), 0));
+            assert_eq!(taps.begun(), [(id, None)]);
+            drop(stream);
+            assert_eq!(taps.begun(), [(id, Some(why))]);
+            assert!(taps.end(id, why));
         }
     }
 

@@ -84,6 +84,7 @@ fn copy(add: Add, global: &Global) -> anyhow::Result<Exit> {
         points: add.points,
         snaplen: add.snaplen,
         rate: add.rate,
+        count: add.output.count,
         filter: add.filter,
         program,
     };
