@@ -11,6 +11,7 @@ use api::{
 };
 use types::{Family, VlanProtocol};
 
+use crate::config::firewall_text;
 use crate::{check, describe};
 
 /// What stands in place of a key.
@@ -191,7 +192,7 @@ fn without_family(request: &Request) -> String {
         },
         R::FlowList(_) => "flow list".to_owned(),
 
-        R::FirewallReplace(spec) => format!("firewall replace {}", describe::firewall(spec)),
+        R::FirewallReplace(spec) => format!("firewall replace of {}", describe::extent(spec)),
         R::FirewallDelete => "firewall delete".to_owned(),
         R::FirewallGet => "firewall show".to_owned(),
 
@@ -232,6 +233,12 @@ pub fn commands(request: &Request) -> Vec<String> {
         Request::Batch(batch) => batch.requests.iter().map(command).collect(),
         Request::FlowChange(changes) if changes.replace || changes.changes.len() != 1 => {
             changes.changes.iter().map(flow).collect()
+        }
+        // As a file has it, a part a line.
+        Request::FirewallReplace(spec) => {
+            let text = firewall_text(spec);
+            let parts = text.split("\n\n").map(|part| part.trim().replace('\n', " "));
+            parts.filter(|part| !part.is_empty()).collect()
         }
         _ => Vec::new(),
     }
@@ -610,5 +617,14 @@ mod tests {
         assert_eq!(command(&batch), "batch of 2 commands");
         assert_eq!(commands(&batch), ["route add 10.0.0.0/8 dev lan", "vrf add red"]);
         assert!(commands(&parsed("vrf add red")).is_empty());
+
+        let text =
+            "[firewall]\nlog = \"rest\"\n\n[[firewall.zone]]\nname = \"in\"\nports = [\"lan\"]\n";
+        let (spec, _) = crate::config::load_firewall("fw.toml", text).unwrap();
+        let firewall = Request::FirewallReplace(Box::new(spec.unwrap()));
+        assert_eq!(command(&firewall), "firewall replace of 1 zone, 0 policies");
+        let parts =
+            ["[firewall] log = \"rest\"", "[[firewall.zone]] name = \"in\" ports = [\"lan\"]"];
+        assert_eq!(commands(&firewall), parts);
     }
 }

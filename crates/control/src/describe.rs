@@ -19,6 +19,25 @@ pub(crate) fn firewall(spec: &FirewallSpec) -> String {
     text.replace(' ', "\\u0020")
 }
 
+/// How much there is in a firewall.
+pub(crate) fn extent(spec: &FirewallSpec) -> String {
+    let count = |count: usize, one: &str, many: &str| match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {many}"),
+    };
+    let mut parts = vec![
+        count(spec.zones.len(), "zone", "zones"),
+        count(spec.policies.len(), "policy", "policies"),
+    ];
+    if !spec.forwards.is_empty() {
+        parts.push(count(spec.forwards.len(), "forwarded port", "forwarded ports"));
+    }
+    if !spec.snats.is_empty() {
+        parts.push(count(spec.snats.len(), "translation", "translations"));
+    }
+    parts.join(", ")
+}
+
 /// `src 10.0.0.0/8 dst 10.1.0.0/16 proto udp dport 53 dir out priority 5 tmpl src ... dst ... proto
 /// esp mode tunnel reqid 1 vrf red name berlin`
 pub(crate) fn policy(spec: &PolicySpec) -> String {

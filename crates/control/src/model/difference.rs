@@ -482,7 +482,7 @@ impl<'a> Differ<'a> {
                 self.journal.put_firewall(origin, spec);
             }
             (None, Some(said)) => {
-                self.say(ChangeKind::Removed, "firewall", super::firewall::summary(said));
+                self.say(ChangeKind::Removed, "firewall", describe::extent(said));
                 self.journal.delete_firewall();
             }
             _ => {}

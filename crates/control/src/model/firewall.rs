@@ -19,6 +19,7 @@ use super::desired::Desired;
 use super::flows::{KnownNames, shown_strictly};
 use super::reload::Notes;
 use super::{Control, Draft};
+use crate::describe::extent;
 use crate::firewall::{Compiled, Cookie, Firewall, Seen, SitePort, TABLES, Wrong, doubt_flows};
 
 /// Places of the connection table that are judged at once after a change.
@@ -251,7 +252,7 @@ impl Draft<'_> {
                 self.put_firewall(wanted, Origin::Configuration, now).map(|_| ())
             }
             (Some(spec), None) if origin == Some(Origin::Configuration) => {
-                notes.note(ChangeKind::Removed, "firewall", summary(&spec));
+                notes.note(ChangeKind::Removed, "firewall", extent(&spec));
                 self.desired.firewall = None;
                 self.put_firewall_flows(Vec::new(), now).map(|_| ())
             }
@@ -301,28 +302,9 @@ fn site(desired: &Desired) -> (Vec<SitePort>, BTreeSet<String>) {
     (desired.ports.iter().map(port).collect(), desired.vrfs.keys().cloned().collect())
 }
 
-/// How much there is.
-pub(super) fn summary(spec: &FirewallSpec) -> String {
-    let count = |count: usize, one: &str, many: &str| match count {
-        1 => format!("1 {one}"),
-        _ => format!("{count} {many}"),
-    };
-    let mut parts = vec![
-        count(spec.zones.len(), "zone", "zones"),
-        count(spec.policies.len(), "policy", "policies"),
-    ];
-    if !spec.forwards.is_empty() {
-        parts.push(count(spec.forwards.len(), "forwarded port", "forwarded ports"));
-    }
-    if !spec.snats.is_empty() {
-        parts.push(count(spec.snats.len(), "translation", "translations"));
-    }
-    parts.join(", ")
-}
-
 /// The names of what is different.
 pub(super) fn changes(before: Option<&FirewallSpec>, after: &FirewallSpec) -> String {
-    let Some(before) = before else { return summary(after) };
+    let Some(before) = before else { return extent(after) };
     let mut parts = Vec::new();
     let mut note = |what: &str, differs: bool| {
         if differs {
@@ -336,7 +318,7 @@ pub(super) fn changes(before: Option<&FirewallSpec>, after: &FirewallSpec) -> St
     note("policies", before.policies != after.policies);
     note("forwarded ports", before.forwards != after.forwards);
     note("translations", before.snats != after.snats);
-    format!("{} (other {})", summary(after), parts.join(", "))
+    format!("{} (other {})", extent(after), parts.join(", "))
 }
 
 /// The first that is wrong, and how much more there is.
@@ -482,9 +464,6 @@ pub(super) fn view(
         vrfs: is.compiled.vrfs.iter().map(|vrf| vrf.name.clone()).collect(),
         policies: spec.policies.iter().map(|policy| vec![none; policy.rules.len() + 1]).collect(),
         forwards: vec![none; spec.forwards.len()],
-            Cookie::Rest { policy } => {
-                view.policies.get_mut(policy).and_then(|rules| rules.last_mut())
-            }
         snats: vec![none; spec.snats.len()],
         masqueraded: vec![none; spec.zones.len()],
         connections: connections_of(&is.firewall, tables),
@@ -502,6 +481,9 @@ pub(super) fn view(
             Cookie::Other => None,
             Cookie::Rule { policy, rule } => {
                 view.policies.get_mut(policy).and_then(|rules| rules.get_mut(rule))
+            }
+            Cookie::Rest { policy } => {
+                view.policies.get_mut(policy).and_then(|rules| rules.last_mut())
             }
             Cookie::Forward(at) => view.forwards.get_mut(at),
             Cookie::Snat(at) => view.snats.get_mut(at),
