@@ -82,6 +82,16 @@ fn the_example_with_a_shared_server_is_right() {
     assert_eq!(config.notes, []);
 }
 
+/// Real packets go through it in `tests/test_identical_networks.py`.
+#[test]
+fn the_example_with_identical_networks_is_right() {
+    let text = include_str!("../../../../../docs/examples/identical-networks.toml");
+    let config =
+        check("identical-networks.toml", text, &|_, _| Ok(Vec::new()), &|_, _| Ok(())).unwrap();
+    assert_eq!((config.vrfs.len(), config.flows.len(), config.rules.len()), (2, 16, 2));
+    assert_eq!(config.notes, []);
+}
+
 #[test]
 fn the_examples_in_the_text_of_the_documentation_are_right() {
     let page = include_str!("../../../../../docs/configuration.md");
