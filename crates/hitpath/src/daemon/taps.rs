@@ -389,7 +389,9 @@ mod tests {
         for (packets, why) in [(1, "its client has gone"), (2, "that many were wanted")] {
             let (tap, stream) = begun(&taps);
             let id = tap.spec.id;
-            (0..packets).for_each(|_| taps.packet(&record(id, &[0x45]), 0));
+            for _ in 0..packets {
+                taps.hub().feeds.get_mut(&id).unwrap().packet(&record(id, &[0x45]), 0);
+            }
             assert_eq!(taps.begun(), [(id, None)]);
             drop(stream);
             assert_eq!(taps.begun(), [(id, Some(why))]);
@@ -426,9 +428,10 @@ mod tests {
         let taps = Taps::default();
         let (first, stream) = begun(&taps);
         let (second, mut other) = begun(&taps);
-        assert_eq!(taps.begun(), [(first.spec.id, false), (second.spec.id, false)]);
+        assert_eq!(taps.begun(), [(first.spec.id, None), (second.spec.id, None)]);
         drop(stream);
-        assert_eq!(taps.begun(), [(first.spec.id, true), (second.spec.id, false)]);
+        let gone = Some("its client has gone");
+        assert_eq!(taps.begun(), [(first.spec.id, gone), (second.spec.id, None)]);
         assert!(taps.end(second.spec.id, "deleted"));
         assert!(!taps.end(second.spec.id, "deleted"));
         let file = other.receiver.try_recv().unwrap();
