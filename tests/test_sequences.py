@@ -5,6 +5,7 @@ import contextlib
 import os
 import pathlib
 import random
+import re
 import socket
 import struct
 import subprocess
@@ -12,7 +13,7 @@ import sys
 import time
 
 import pytest
-from harness import flood
+from harness import flood, metrics
 from harness.algorithms import CBC_SHA256, GCM, Sa
 from harness.config import FIRST, Config, Neighbour, Policy, Port, Route
 from harness.failure import CommandFailed
@@ -275,6 +276,36 @@ def test_a_killed_receiver_accepts_nothing_again(site_with, topology, tmp_path, 
                     assert packets == 0, f"{packets} of {len(old)} old packets were accepted in round {number}"
                     refused = sum(drops.get(why, 0) for why in ("esp_too_old", "esp_replayed"))
                 assert refused, f"round {number}, {len(old)} old packets: {drops} {west.json('show', 'ports')}"
+
+
+def test_a_kill_costs_an_sa_that_was_fast_and_is_slow_now_a_few_packets(site_with):
+    site = site_with(GCM)
+    west = site.gateways["west"]
+
+    def sa():
+        return next(sa for sa in west.json("show", "sas") if sa["spi"] == site.sa.spi)
+
+    with site.gateways["east"]:
+        with killed(west):
+            with site.flood(5000):
+                time.sleep(2)
+            assert sa()["received_sequence"] > 5000
+            time.sleep(6)
+            last = sa()["received_sequence"]
+        with west:
+            awaited = sa()["awaited_sequence"]
+            assert 0 < awaited - last <= 33, (last, awaited)
+            assert re.search(r"accept none .* before their peers have sent up to \d+ packets .* sas=1", west.log())
+            assert f"awaits {awaited}" in west.run("show", "sas").stdout
+            assert f"awaits seq {awaited:#x}" in west.run("-s", "xfrm", "state", "show").stdout
+            assert "hitpath_sa_awaited_sequence_number{" in metrics.ask(west.socket)
+            with site.flood(100):
+                time.sleep(1)
+            assert site.arrives(b"after"), west.drops()
+            assert "awaited_sequence" not in sa()
+            assert 0 < sum(west.drops().get(why, 0) for why in ("esp_too_old", "esp_replayed")) <= 33
+        with west:
+            assert "was not stopped but killed" not in west.log()
 
 
 @pytest.mark.parametrize("mode", ["hang", "full"])

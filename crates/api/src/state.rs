@@ -227,6 +227,10 @@ pub struct StateView {
     pub sent_sequence: u32,
     /// Highest sequence number accepted.
     pub received_sequence: u32,
+    /// The lowest number that it accepts, if the gateway was killed and no such packet has come
+    /// since: those below may have been accepted before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaited_sequence: Option<u32>,
     /// Whether outbound packets of its tunnel use it now: it is the newest.
     pub newest: bool,
     /// For how many seconds the gateway has had it. Absent where changes are followed.

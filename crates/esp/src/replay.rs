@@ -88,6 +88,8 @@ pub struct ReplayWindow {
     authentic: AtomicU64,
     /// Whoever moves the edge knows the window by it.
     place: u32,
+    /// The number that it began with, if numbers up to there may never have been received.
+    left_out: Option<u32>,
     /// A power of two of them, enough that no two blocks that the window touches share a word.
     words: Box<[AtomicU64]>,
 }
@@ -131,8 +133,24 @@ impl ReplayWindow {
             beyond: AtomicU64::new(0),
             authentic: AtomicU64::new(0),
             place,
+            left_out: None,
             words: words.collect(),
         }
+    }
+
+    /// The same window, whose first number is the edge of one that a crash has ended: the peer may
+    /// not have got so far.
+    #[must_use]
+    pub fn behind_crash(mut self) -> Self {
+        self.left_out = Some(self.top());
+        self
+    }
+
+    /// The lowest number that can be accepted, if the window began behind a crash and no packet
+    /// with such a number has come yet.
+    pub fn awaits(&self) -> Option<u32> {
+        let left_out = self.left_out.filter(|began| self.highest() <= u64::from(*began))?;
+        Some(left_out.saturating_add(1))
     }
 
     /// What it is known by.
@@ -518,6 +536,19 @@ mod tests {
         window.move_edge(u32::MAX);
         window.mark(u32::MAX).unwrap();
         assert!(!window.count(1), "nothing is behind the last number");
+    }
+
+    #[test]
+    fn behind_a_crash_it_says_what_it_awaits_until_that_comes() {
+        let size = WindowSize::new(32).unwrap();
+        assert_eq!(ReplayWindow::with_edge(size, 70, 70, 0).awaits(), None);
+        let window = ReplayWindow::with_edge(size, 70, 70, 0).behind_crash();
+        assert_eq!(window.awaits(), Some(71));
+        assert_eq!(window.check(30), Err(OpenError::TooOld));
+        assert_eq!(window.mark(60), Err(OpenError::Replayed));
+        assert_eq!(window.awaits(), Some(71));
+        assert_eq!(window.mark(75), Err(OpenError::Unstored));
+        assert_eq!(window.awaits(), None, "it has come, and waits for the disk");
     }
 
     #[test]

@@ -56,7 +56,6 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use tables::{Compiled, Event, Probe, Publisher, Scope, Shared, Tables};
 use types::{LinkKind, Mac, PortId};
-use zeroize::Zeroizing;
 
 pub use boundary::Boundary;
 pub use interfaces::SeenInterface;
@@ -71,7 +70,7 @@ pub use watch::ObjectChange;
 use self::desired::{Desired, defaults_in_force};
 use self::journal::Journal;
 use self::sa_events::SaEvents;
-use self::sequences::{Ledger, Sequences};
+use self::sequences::Sequences;
 use crate::config::{Config, WrongFlow};
 use crate::settings::GatewaySettings;
 use crate::wipe::wipe_stack_of_sa;
@@ -373,30 +372,6 @@ impl Control {
             self.publisher.publish(tables);
         }
         probes
-    }
-
-    /// Refuses SAs whose sequence numbers would come again after a restart, where that breaks their
-    /// algorithm.
-    pub fn refuse_sequence_reuse(&mut self) {
-        self.sequences = Sequences::Refused;
-    }
-
-    /// Has the sequence numbers of SAs begin above what their keys have used. `known` was written
-    /// down of the keys, by place, and `secret` is what they are recognized with. To be called
-    /// before there is an SA.
-    ///
-    /// From now on SAs send once numbers are durable: see [`Control::take_reservations`].
-    pub fn keep_sequences(
-        &mut self,
-        secret: Zeroizing<[u8; SECRET_LENGTH]>,
-        known: Vec<(u32, SequenceRecord)>,
-    ) {
-        self.sequences = Sequences::Kept(Box::new(Ledger::new(secret, known)));
-    }
-
-    /// Reserves sequence numbers for all SAs that need some, which takes a look at each.
-    pub fn reserve_sequences(&mut self, now: Time) {
-        self.sequences.look_at_all(now);
     }
 
     /// Reserves sequence numbers for the SAs that `request` adds. Returns whether some of them have

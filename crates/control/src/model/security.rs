@@ -505,6 +505,7 @@ pub(super) fn state_view(
         flags: spec.flags.clone(),
         sent_sequence: sa.map_or(0, |sa| sa.outbound.sequence()),
         received_sequence: sa.map_or(0, |sa| sa.inbound.sequence()),
+        awaited_sequence: sa.and_then(|sa| sa.inbound.replay_window().awaits()),
         newest: sa.is_some_and(|sa| {
             tables.sad().outbound(sa.slot).is_some_and(|newest| newest.serial == sa.serial)
         }),

@@ -1,6 +1,6 @@
 //! Which sequence numbers every key has used, so that a restart uses none of them again.
 //!
-//! Whoever owns [`Control`](super::Control) has a disk, and this has none: what is to be written
+//! Whoever owns [`Control`] has a disk, and this has none: what is to be written
 //! down is handed out as [`Reservation`]s, and takes effect once [`Reservation::is_durable`] was
 //! called. Numbers that are not durable yet are not used.
 
@@ -18,6 +18,7 @@ use rand_chacha::rand_core::Rng;
 use tables::Tables;
 use zeroize::Zeroizing;
 
+use super::Control;
 use entry::{Entry, SEND_AHEAD, User, ahead};
 
 /// Length in bytes of the secret that keys are recognized with.
@@ -44,6 +45,9 @@ pub struct SequenceRecord {
     pub mask: u64,
     /// Records with a greater one were written later.
     pub stamp: u64,
+    /// Of what is received: how many numbers up to `number` may never have come. Zero if all have,
+    /// and in what a gateway of before has written.
+    pub ahead: u32,
 }
 
 /// A record to be written down.
@@ -105,6 +109,10 @@ pub(super) struct Ledger {
     stamp: u64,
     /// The place that the next tick looks at first.
     next: usize,
+    /// How often the workers have gone round.
+    round: u64,
+    /// When the last tick was.
+    now: Option<Time>,
     waiting: Vec<Reservation>,
     /// Windows that were replaced since [`Sequences::begin`], with their edges, by place.
     replaced: Vec<(u32, Entry, u32)>,
@@ -214,16 +222,34 @@ impl Sequences {
     /// Reserves for a key that asks.
     pub(super) fn look_at(&mut self, place: u32, now: Time) {
         if let Self::Kept(ledger) = self {
-            ledger.reserve(place, |entry| entry.look(now));
+            let round = ledger.round;
+            ledger.reserve(place, |entry| entry.look(now, round));
         }
     }
 
     pub(super) fn look_at_all(&mut self, now: Time) {
         if let Self::Kept(ledger) = self {
+            let round = ledger.round;
             for place in 0..ledger.entries.len() as u32 {
-                ledger.reserve(place, |entry| entry.look(now));
+                ledger.reserve(place, |entry| entry.look(now, round));
             }
         }
+    }
+
+    /// Each worker has ended the round that it was in when this was called before.
+    pub(super) fn went_round(&mut self) {
+        if let Self::Kept(ledger) = self {
+            ledger.round += 1;
+        }
+    }
+
+    /// The replay windows of SAs that accept nothing before their peers get past what a crash has
+    /// left: how many, and the most packets that this takes one.
+    pub(super) fn awaiting(&self) -> (usize, u32) {
+        let Self::Kept(ledger) = self else { return (0, 0) };
+        let entries = ledger.entries.iter().flatten();
+        let awaiting = entries.filter(|entry| entry.user.is_used() && entry.awaits());
+        awaiting.fold((0, 0), |(count, most), entry| (count + 1, most.max(entry.record.ahead)))
     }
 
     pub(super) fn tick(&mut self, now: Time) {
@@ -244,6 +270,44 @@ impl Sequences {
             Self::Kept(ledger) => ledger.take_last(),
             _ => Vec::new(),
         }
+    }
+}
+
+impl Control {
+    /// Refuses SAs whose sequence numbers would come again after a restart, where that breaks their
+    /// algorithm.
+    pub fn refuse_sequence_reuse(&mut self) {
+        self.sequences = Sequences::Refused;
+    }
+
+    /// Has the sequence numbers of SAs begin above what their keys have used. `known` was written
+    /// down of the keys, by place, and `secret` is what they are recognized with. To be called
+    /// before there is an SA.
+    ///
+    /// From now on SAs send once numbers are durable: see [`Control::take_reservations`].
+    pub fn keep_sequences(
+        &mut self,
+        secret: Zeroizing<[u8; SECRET_LENGTH]>,
+        known: Vec<(u32, SequenceRecord)>,
+    ) {
+        self.sequences = Sequences::Kept(Box::new(Ledger::new(secret, known)));
+    }
+
+    /// Each worker has ended the round that it was in when this was called before. An edge of a
+    /// replay window is lowered on the disk once no worker can accept a number above it.
+    pub fn workers_went_round(&mut self) {
+        self.sequences.went_round();
+    }
+
+    /// How many SAs accept nothing before their peers get past what a crash has left stored ahead,
+    /// and the most packets that this takes one of them; 0 if nobody knows.
+    pub fn sas_behind_crash(&self) -> (usize, u32) {
+        self.sequences.awaiting()
+    }
+
+    /// Reserves sequence numbers for all SAs that need some, which takes a look at each.
+    pub fn reserve_sequences(&mut self, now: Time) {
+        self.sequences.look_at_all(now);
     }
 }
 
@@ -305,6 +369,8 @@ impl Ledger {
             peers: HashMap::new(),
             stamp,
             next: 0,
+            round: 0,
+            now: None,
             waiting: Vec::new(),
             replaced: Vec::new(),
             recognized: Vec::new(),
@@ -362,10 +428,19 @@ impl Ledger {
             _ => (stored, stored, entry.record.is_exact),
         };
         let seen = top.max(spec.received_sequence);
-        let window = Arc::new(ReplayWindow::with_edge(size, seen, edge, place));
+        let mut window = ReplayWindow::with_edge(size, seen, edge, place);
+        // One that has received nothing may be there to send: it awaits nothing.
+        let is_behind_crash = match &entry.user {
+            User::Receives(before) => before.awaits().is_some(),
+            _ => !entry.record.is_exact && entry.record.ahead < stored,
+        };
+        if is_behind_crash && seen == top {
+            window = window.behind_crash();
+        }
+        let window = Arc::new(window);
         let is_exact = is_exact || seen > stored;
         entry.begin(User::Receives(Arc::clone(&window)), seen, is_exact);
-        entry.rate = rate;
+        (entry.rate, entry.measured) = (rate, self.now);
         if self.peers.len() >= REMEMBERED {
             self.peers.clear();
         }
@@ -509,7 +584,8 @@ impl Ledger {
         let stamp = self.stamp;
         let entry = self.entries[place as usize].get_or_insert_with(|| {
             let mask = mask();
-            Entry::new(SequenceRecord { digest, number: 0, is_exact: true, mask, stamp })
+            let (number, is_exact, ahead) = (0, true, 0);
+            Entry::new(SequenceRecord { digest, number, is_exact, mask, stamp, ahead })
         });
         (place, entry)
     }
@@ -546,14 +622,16 @@ impl Ledger {
 
     /// Looks at the next keys.
     fn tick(&mut self, now: Time) {
+        self.now = Some(now);
         let begin = if self.next < self.entries.len() { self.next } else { 0 };
         if begin == 0 {
             self.forget();
         }
         let end = self.entries.len().min(begin + LOOKED_AT_ONCE);
+        let round = self.round;
         for place in begin..end {
             let number = |entry: &mut Entry| {
-                let number = entry.look(now);
+                let number = entry.look(now, round);
                 entry.measure(now);
                 number
             };
@@ -572,8 +650,8 @@ impl Ledger {
                 true => User::Nobody,
                 false => entry.user.clone(),
             };
-            let stamp = self.stamp;
-            entry.record = SequenceRecord { number, is_exact: false, stamp, ..entry.record };
+            let (stamp, ahead) = (self.stamp, entry.ahead_of(number));
+            entry.record = SequenceRecord { number, is_exact: false, stamp, ahead, ..entry.record };
             self.waiting.push(Reservation { place, record: entry.record, user });
         }
     }
@@ -583,13 +661,17 @@ impl Ledger {
         self.waiting.clear();
         for place in 0..self.entries.len() as u32 {
             self.reserve(place, |entry| {
+                // Nothing has come behind a crash: that goes on to be so.
+                if entry.awaits() {
+                    return None;
+                }
                 let SequenceRecord { number, is_exact, .. } = entry.record;
                 entry.last().filter(|last| *last != number || !is_exact)
             });
         }
         let mut last = std::mem::take(&mut self.waiting);
         for Reservation { record, user, .. } in &mut last {
-            (record.is_exact, *user) = (true, User::Nobody);
+            (record.is_exact, record.ahead, *user) = (true, 0, User::Nobody);
         }
         last
     }

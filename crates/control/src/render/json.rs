@@ -304,6 +304,7 @@ fn state(view: &StateView) -> serde_json::Result<Value> {
     object.put("replay_oseq", view.sent_sequence);
     object.some("if_id", if_id(view.if_id));
     // Beyond iproute2.
+    object.some("awaited_seq", view.awaited_sequence);
     object.put("vrf", view.vrf.clone());
     object.some("inner_vrf", view.inner_vrf.clone());
     object.put("newest", view.newest);

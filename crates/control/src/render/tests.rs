@@ -26,6 +26,7 @@ fn state(show: bool) -> StateView {
         flags: vec![SaFlag::NoEcn],
         sent_sequence: 16,
         received_sequence: 0,
+        awaited_sequence: None,
         inner_vrf: None,
         newest: true,
         age_seconds: Some(3),

@@ -44,6 +44,9 @@ pub(super) fn state(text: &mut String, view: &StateView) {
         "\tanti-replay context: seq {:#x}, oseq {:#x}",
         view.received_sequence, view.sent_sequence
     );
+    if let Some(awaited) = view.awaited_sequence {
+        let _ = writeln!(text, "\tawaits seq {awaited:#x}: the gateway was killed");
+    }
     if view.if_id != 0 {
         let _ = writeln!(text, "\tif_id {:#x}", view.if_id);
     }

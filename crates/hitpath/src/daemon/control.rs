@@ -130,6 +130,8 @@ pub(crate) struct ControlThread {
     watchdog: Option<Watchdog>,
 }
 
+    /// How often each worker had gone round when all were last seen to have done so.
+    rounds: Vec<u64>,
 impl ControlThread {
     /// Control over `pool`. `file` is what a reload reads.
     pub(crate) fn new(
@@ -168,6 +170,7 @@ impl ControlThread {
             watchdog: Watchdog::asked_for(),
         }
     }
+            rounds: Vec::new(),
 
     /// Handles requests, events and ticks until told to stop. Then nothing runs any more.
     pub(crate) fn run(&mut self, messages: &Receiver<Message>) -> Exit {
@@ -685,6 +688,7 @@ impl ControlThread {
             keeper.tick(&mut self.handler.control, now);
         }
         let probes = self.handler.control.tick(now);
+        self.look_at_rounds();
         for vrf in self.handler.control.take_vrfs_without_flows() {
             tracing::warn!(
                 "the last flow of VRF {vrf} has gone by its timeout: without flows, the VRF routes all \
@@ -713,6 +717,16 @@ impl ControlThread {
         let connections = self.connection_log.lines(tables, &zone, now);
         for (line, is_warning) in self.nat_log.lines(tables, now) {
             self.say("nat", &line, is_warning);
+    /// Tells control when each worker has gone round once more.
+    fn look_at_rounds(&mut self) {
+        let rounds: Vec<u64> = self.handler.rounds().collect();
+        let went = |(before, now): (&u64, &u64)| before != now;
+        if self.rounds.len() != rounds.len() || self.rounds.iter().zip(&rounds).all(went) {
+            self.rounds = rounds;
+            self.handler.control.workers_went_round();
+        }
+    }
+
         }
         for (line, is_warning) in connections {
             self.say("connections", &line, is_warning);

@@ -291,6 +291,7 @@ fn run_audited(
     };
     if let Some(writer) = &sequences {
         writer.prepare(&mut handler.control, clock.now());
+        sequences::warn_of_crash(&handler.control);
     }
     wipe_stack();
     let mut pool = WorkerPool::start(&settings, &mut handler, clock, &sender)

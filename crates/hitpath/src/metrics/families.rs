@@ -385,6 +385,12 @@ pub(super) static STATES: Group<StateView> = Group {
 
 pub(super) static POLICIES: Group<PolicyView> = Group {
     labels: &["vrf", "if_id", "direction", "index", "action", "selector", "name"],
+        gauge(
+            "sa_awaited_sequence_number",
+            |it| it.awaited_sequence.map(f64::from),
+            "The lowest sequence number that the SA accepts, if the gateway was killed and its peer \
+            has not got so far since.",
+        ),
     of: |it| {
         vec![
             it.spec.vrf.clone(),

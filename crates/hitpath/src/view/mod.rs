@@ -395,7 +395,10 @@ pub(crate) fn states(views: &[StateView]) -> String {
             state.reqid.to_string(),
             algorithms.join("+"),
             state.sent_sequence.to_string(),
-            state.received_sequence.to_string(),
+            match state.awaited_sequence {
+                Some(awaited) => format!("awaits {awaited}"),
+                None => state.received_sequence.to_string(),
+            },
             state.traffic.packets.to_string(),
             state.traffic.bytes.to_string(),
             state.errors.packets.to_string(),

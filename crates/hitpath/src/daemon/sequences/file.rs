@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! header   64 bytes: magic, the secret that keys are recognized with, CRC-32
-//! places   128 bytes each, of two copies of 64: version, record, CRC-32
+//! places   128 bytes each, of two copies of 64
+//! copy     version 8, digest 16, number and whether it is exact 8, mask 8, stamp 8, place 8,
+//!          numbers ahead 4, CRC-32
 //! ```
 //!
 //! A record is written over the older of its place's two copies. Whatever becomes of that write,
@@ -240,6 +242,7 @@ fn copy(place: u32, bytes: &[u8]) -> Found {
         is_exact: word(24) & EXACT != 0,
         mask: word(32),
         stamp: word(40),
+        ahead: (word(56) >> 32) as u32,
     };
     Found::Record((word(0), record))
 }
@@ -252,6 +255,7 @@ fn encode(place: u32, version: u64, record: &SequenceRecord) -> [u8; COPY] {
     for (at, word) in words.into_iter().chain([(48, place.into())]) {
         bytes[at..at + 8].copy_from_slice(&word.to_be_bytes());
     }
+    bytes[56..60].copy_from_slice(&record.ahead.to_be_bytes());
     seal(&mut bytes);
     bytes
 }
@@ -391,7 +395,8 @@ mod tests {
     fn record(key: u8, number: u32) -> SequenceRecord {
         let (digest, mask) = ([key; 16], u64::MAX - u64::from(key));
         let (is_exact, stamp) = (number.is_multiple_of(3), number.into());
-        SequenceRecord { digest, number, is_exact, mask, stamp }
+        let ahead = number.wrapping_mul(0x0101_0101);
+        SequenceRecord { digest, number, is_exact, mask, stamp, ahead }
     }
 
     /// The number of each key in `bytes`.

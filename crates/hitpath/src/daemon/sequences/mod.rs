@@ -62,6 +62,25 @@ pub(super) fn open(
     }
 }
 
+/// Says how many SAs accept nothing for now, as the gateway was killed.
+pub(super) fn warn_of_crash(control: &Control) {
+    let (sas, most) = control.sas_behind_crash();
+    if sas == 0 {
+        return;
+    }
+    let packets = match most {
+        0 => "an unknown number of".to_owned(),
+        most => format!("up to {most}"),
+    };
+    tracing::warn!(
+        sas,
+        "the gateway was not stopped but killed, or has crashed: SAs that had received packets \
+        accept none (esp_too_old, esp_replayed) before their peers have sent {packets} packets \
+        each, as these may have been accepted before; `hitpath show sas` says which number an SA \
+        awaits. New keys end that at once"
+    );
+}
+
 /// A file whose numbers are known. Nothing is written to it yet.
 pub(super) struct Opened(Places<Named>);
 
