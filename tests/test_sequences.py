@@ -407,10 +407,20 @@ def test_a_full_disk_costs_new_keys_alone_until_there_is_room(site_with):
                 for spi in range(0x3000, 0x3200):
                     other = Sa(GCM, EAST, "192.0.2.77", spi)
                     east.run("xfrm", "state", "add", *other.kernel_words())
+            # What has a place is written meanwhile, which is no end of it.
             with site.flood(0):
-                time.sleep(1)
+                for spi in range(0x3300, 0x3304):
+                    other = Sa(GCM, EAST, "192.0.2.77", spi)
+                    assert east.run("xfrm", "state", "add", *other.kernel_words(), check=False).returncode == 1
+                    time.sleep(0.5)
             assert site.arrives(b"during"), east.drops()
+            assert east.log().count("sequence numbers cannot be kept") == 1, east.log()
+            assert "sequence numbers are kept again" not in east.log()
+            assert "No space left" in east.json("show", "daemon")["kept"]["sequences_failure"]
             filler.unlink()
+            # Though nobody tries.
+            eventually("it is over", lambda: "sequence numbers are kept again" in east.log(), timeout=10)
+            eventually("it is shown", lambda: "sequences_failure" not in east.json("show", "daemon")["kept"], timeout=5)
             end = time.monotonic() + 20
             words = ["xfrm", "state", "add", *Sa(GCM, EAST, "192.0.2.77", 0x4000).kernel_words()]
             while east.run(*words, check=False).returncode and time.monotonic() < end:

@@ -1,6 +1,7 @@
 """What commands change survives: a crash, a torn write, a full disk; and what is damaged is not guessed at."""
 
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -8,6 +9,7 @@ import time
 
 import pytest
 
+from harness import metrics
 from harness.failure import CommandFailed
 from harness.gateway import Gateway, Here, binary
 from harness.netns import run
@@ -121,6 +123,14 @@ def crash(gateway):
 def state(*words, check=True):
     """`hitpath state`."""
     return run([binary(), "state", *words], check=check)
+
+
+def eventually(is_so, gateway):
+    """Waits until something is so."""
+    end = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < end, gateway.log()
+        time.sleep(0.1)
 
 
 def fill(path):
@@ -406,10 +416,17 @@ def test_a_full_disk_refuses_changes_and_nothing_else(make, root, tmp_path):
             assert len(refused) == 2, "the disk was not full"
             assert "No space left" in refused[0] and "in force, and was not kept" in refused[0]
             assert "No space left" in refused[1] and "changes cannot be kept" in refused[1]
-            # Nothing was changed by the second; all that reads works.
-            before = tables(gateway)
+            # Nothing was changed by the second.
             assert f"10.100.{number}.0/24" not in gateway.run("route", "show").stdout
             assert f"10.100.{number - 1}.0/24" in gateway.run("route", "show").stdout
+            # It is told once, and shown.
+            eventually(lambda: gateway.log().count("changes by command cannot be kept") == 1, gateway)
+            assert "No space left" in gateway.json("show", "daemon")["kept"]["changes_failure"]
+            shown = gateway.run("show", "daemon").stdout
+            assert re.search(r"changes by command +not kept: .*No space left", shown), shown
+            assert metrics.samples(metrics.ask(gateway.socket))["hitpath_changes_kept", ()] == 0
+            # All that reads works.
+            before = tables(gateway)
             gateway.run("explain", "udp 10.1.0.5:1 > 10.9.0.5:2 in lan", check=False)
             # Each line of a batch that goes on is counted as refused.
             lines = "".join(f"route add 10.101.{n}.0/24 via 192.0.2.9\n" for n in range(3))
@@ -422,6 +439,10 @@ def test_a_full_disk_refuses_changes_and_nothing_else(make, root, tmp_path):
                 assert time.monotonic() < end, gateway.log()
                 time.sleep(0.2)
             gateway.run("vrf", "del", "room")
+            eventually(lambda: "changes are kept again" in gateway.log(), gateway)
+            daemon = gateway.json("show", "daemon")["kept"]
+            assert daemon == {"directory": str(gateway.state_path)}
+            assert metrics.samples(metrics.ask(gateway.socket))["hitpath_changes_kept", ()] == 1
             crash(gateway)
             assert tables(gateway) == before
             # A gateway starts on a full disk too, as it was.

@@ -28,6 +28,22 @@ pub struct DaemonView {
     /// The audit log; nothing if none is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditView>,
+    /// The state directory; nothing if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<KeptView>,
+}
+
+/// What the state directory keeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptView {
+    /// Where it is.
+    pub directory: String,
+    /// Why changes by command are not kept, if they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes_failure: Option<String>,
+    /// Why sequence numbers are not kept, or not those of new keys, if that is so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequences_failure: Option<String>,
 }
 
 /// The audit log.
@@ -63,6 +79,18 @@ impl DaemonView {
             ("seccomp", self.seccomp.to_string()),
             ("log lines dropped", self.log_lines_dropped.to_string()),
         ];
+        let is = |failure: &Option<String>| match failure {
+            None => "kept".to_owned(),
+            Some(why) => format!("not kept: {why}"),
+        };
+        match &self.kept {
+            None => rows.push(("state directory", "off".to_owned())),
+            Some(KeptView { directory, changes_failure, sequences_failure }) => rows.extend([
+                ("state directory", directory.clone()),
+                ("changes by command", is(changes_failure)),
+                ("sequence numbers", is(sequences_failure)),
+            ]),
+        }
         match &self.audit {
             None => rows.push(("audit log", "off".to_owned())),
             Some(AuditView { log, written, lost, suppressed }) => rows.extend([

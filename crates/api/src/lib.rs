@@ -54,7 +54,7 @@ pub use conntrack::{
     TupleView,
 };
 pub use cost::{Cost, CostReport, StageCost, WorkerCost};
-pub use daemon::{AuditView, DaemonView};
+pub use daemon::{AuditView, DaemonView, KeptView};
 pub use filter::{
     ControlAction, FilterActionView, FilterId, FilterKeys, FilterList, FilterOptions, FilterSpec,
     FilterStatistics, FilterTarget, FilterView,

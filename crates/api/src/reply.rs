@@ -167,7 +167,8 @@ pub enum RefusalCode {
     Full,
     /// The system refused (HTTP 500).
     System,
-    /// The system has refused to keep a change that is in force: it ends with the gateway (HTTP 500).
+    /// The system has refused to keep a change that is in force: it is kept once there is room, and
+    /// undone if the gateway ends before (HTTP 500).
     NotKept,
 }
 

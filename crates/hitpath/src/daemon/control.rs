@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 
 use anyhow::Context;
-use api::{Difference, PortView, Refusal, RefusalCode, Reply, Request, SavedConfiguration};
+use api::{
+    Difference, KeptView, PortView, Refusal, RefusalCode, Reply, Request, SavedConfiguration,
+};
 use control::{Boundary, Config, OpenedPort, Plan, PortSettings, wipe_stack};
 use packet::{Port, Time};
 use tables::{Event, Reader};
@@ -128,10 +130,10 @@ pub(crate) struct ControlThread {
     /// Whether it is noted what changes.
     is_watched: bool,
     watchdog: Option<Watchdog>,
-}
-
     /// How often each worker had gone round when all were last seen to have done so.
     rounds: Vec<u64>,
+}
+
 impl ControlThread {
     /// Control over `pool`. `file` is what a reload reads.
     pub(crate) fn new(
@@ -168,9 +170,9 @@ impl ControlThread {
             monitors,
             is_watched: false,
             watchdog: Watchdog::asked_for(),
+            rounds: Vec::new(),
         }
     }
-            rounds: Vec::new(),
 
     /// Handles requests, events and ticks until told to stop. Then nothing runs any more.
     pub(crate) fn run(&mut self, messages: &Receiver<Message>) -> Exit {
@@ -682,13 +684,14 @@ impl ControlThread {
         if let Some(watchdog) = &mut self.watchdog {
             watchdog.tick(now, self.handler.rounds());
         }
+        self.look_at_rounds();
         self.look_at_interfaces(self.interfaces.due());
         self.look_at_settling(now);
         if let Some(keeper) = &mut self.keeper {
             keeper.tick(&mut self.handler.control, now);
         }
+        self.look_at_kept();
         let probes = self.handler.control.tick(now);
-        self.look_at_rounds();
         for vrf in self.handler.control.take_vrfs_without_flows() {
             tracing::warn!(
                 "the last flow of VRF {vrf} has gone by its timeout: without flows, the VRF routes all \
@@ -710,13 +713,15 @@ impl ControlThread {
         self.watch();
     }
 
-    /// What connections and NAT run out of, and whose blocks of ports are.
-    fn log_connections(&mut self, now: Time) {
-        let (tables, control) = (self.reader.load(), &self.handler.control);
-        let zone = |class: u16| control.firewall_zone(class).map(str::to_owned);
-        let connections = self.connection_log.lines(tables, &zone, now);
-        for (line, is_warning) in self.nat_log.lines(tables, now) {
-            self.say("nat", &line, is_warning);
+    /// What the state directory keeps now.
+    fn look_at_kept(&mut self) {
+        self.handler.daemon.kept = self.keeper.as_ref().map(|keeper| KeptView {
+            directory: keeper.path().display().to_string(),
+            changes_failure: keeper.failure(),
+            sequences_failure: self.sequences.as_ref().and_then(|(writer, _)| writer.failure()),
+        });
+    }
+
     /// Tells control when each worker has gone round once more.
     fn look_at_rounds(&mut self) {
         let rounds: Vec<u64> = self.handler.rounds().collect();
@@ -727,6 +732,13 @@ impl ControlThread {
         }
     }
 
+    /// What connections and NAT run out of, and whose blocks of ports are.
+    fn log_connections(&mut self, now: Time) {
+        let (tables, control) = (self.reader.load(), &self.handler.control);
+        let zone = |class: u16| control.firewall_zone(class).map(str::to_owned);
+        let connections = self.connection_log.lines(tables, &zone, now);
+        for (line, is_warning) in self.nat_log.lines(tables, now) {
+            self.say("nat", &line, is_warning);
         }
         for (line, is_warning) in connections {
             self.say("connections", &line, is_warning);

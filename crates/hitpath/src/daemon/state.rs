@@ -102,7 +102,9 @@ impl Opened {
         let mut keeper = Keeper {
             log: Log::start(directory).context("starting the state directory's log")?,
             configuration,
+            path: path.clone(),
             keeps_keys: settings.keep_keys,
+            has_failed: false,
             began_with: 0,
             length: 0,
             has_dead_keys: false,
@@ -120,6 +122,7 @@ impl Opened {
             Ok(Err(why)) => tracing::error!("changes by command are refused: {why}"),
             Err(_) => tracing::error!("changes by command are refused: the log has ended"),
         }
+        keeper.has_failed = keeper.failure().is_some();
         Ok(keeper)
     }
 }
@@ -218,6 +221,9 @@ fn restore(
 /// Keeps changes.
 pub(super) struct Keeper {
     log: Log,
+    path: PathBuf,
+    /// Whether it was said that changes are not kept.
+    has_failed: bool,
     /// The digest of the configuration in force.
     configuration: String,
     keeps_keys: bool,
@@ -232,6 +238,16 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
+    /// The directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Why no change can be kept now, if none can.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.log.failure()
+    }
+
     /// Why no change can be kept now, so that none is made.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         if let Some(why) = self.log.failure() {
@@ -298,15 +314,29 @@ impl Keeper {
         let is_rested = |least: Duration| rested >= least.max(self.took * SHARE);
         let has_failed = self.log.failure().is_some() && is_rested(RETRY);
         let forgets = self.has_dead_keys && self.keeps_keys && is_rested(FORGET);
+        self.say_failure();
         if has_failed || forgets || self.length > 2 * self.began_with + SLACK {
             let done: Done = Box::new(move |result| match result {
-                Ok(()) if has_failed => tracing::info!("changes are kept again"),
                 Ok(()) => {}
                 Err(why) if has_failed => tracing::debug!("{why}"),
                 Err(why) => tracing::warn!("{why}; the former log goes on"),
             });
             self.begin_anew(control, false, Some(done), now);
         }
+    }
+
+    /// Says once when changes are not kept any more, and once when they are again.
+    fn say_failure(&mut self) {
+        match (self.failure(), self.has_failed) {
+            (Some(why), false) => tracing::error!(
+                "changes by command cannot be kept: {why}; until there is room, commands that \
+                change something and reloads are refused, but for those that delete SAs, and \
+                packets pass as before"
+            ),
+            (None, true) => tracing::info!("changes are kept again"),
+            _ => return,
+        }
+        self.has_failed = !self.has_failed;
     }
 
     fn begin_anew(
@@ -344,8 +374,8 @@ pub(super) fn replies(reply: Result<Reply, Refusal>, mut waiting: Waiting) -> Do
             Err(why) => {
                 let message = format!("the change is in force, and was not kept: {why}");
                 Err(Refusal::new(RefusalCode::NotKept, message).with_hint(
-                    "it ends with the gateway, unless there is room on the disk before; further \
-                    changes are refused until then",
+                    "it is written once there is room on the disk, and undone if the gateway ends \
+                    before; other changes than to delete SAs are refused until then",
                 ))
             }
         });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    CostReport, CounterView, DaemonView, DropView, FilterList, FlowFilter, PolicyFilter,
+    CostReport, CounterView, DaemonView, DropView, FilterList, FlowFilter, KeptView, PolicyFilter,
     PortStatistics, PortView, Refusal, Reply, Request, RingView, StateList, VrfView, WorkerView,
 };
 use control::{Control, Seccomp, VrfCounts};
@@ -434,6 +434,8 @@ pub(crate) struct DaemonState {
     pub(crate) protection: Protection,
     /// Where it is written who changes what.
     pub(crate) audit: Audit,
+    /// What the state directory keeps, if there is one.
+    pub(crate) kept: Option<KeptView>,
 }
 
 /// How the daemon's process is protected from others, and others from it.
@@ -460,6 +462,7 @@ impl DaemonState {
             seccomp: self.protection.seccomp,
             log_lines_dropped: runtime::log::dropped(),
             audit: self.audit.view(),
+            kept: self.kept.clone(),
         }
     }
 }

@@ -135,6 +135,16 @@ pub(super) static GATEWAY: Group<GatewayIs> = Group {
             |it| flag(it.daemon.memory_locked),
             "Whether memory is kept from swap.",
         ),
+        gauge(
+            "changes_kept",
+            |it| it.daemon.kept.as_ref().and_then(|kept| flag(kept.changes_failure.is_none())),
+            "Whether the state directory takes what commands change.",
+        ),
+        gauge(
+            "sequence_numbers_kept",
+            |it| it.daemon.kept.as_ref().and_then(|kept| flag(kept.sequences_failure.is_none())),
+            "Whether the state directory takes sequence numbers, those of new keys too.",
+        ),
     ],
 };
 
@@ -376,6 +386,12 @@ pub(super) static STATES: Group<StateView> = Group {
             "The highest sequence number received.",
         ),
         gauge(
+            "sa_awaited_sequence_number",
+            |it| it.awaited_sequence.map(f64::from),
+            "The lowest sequence number that the SA accepts, if the gateway was killed and its peer \
+            has not got so far since.",
+        ),
+        gauge(
             "sa_newest",
             |it| flag(it.newest),
             "Whether the SA is the one of its tunnel that packets leave by.",
@@ -385,12 +401,6 @@ pub(super) static STATES: Group<StateView> = Group {
 
 pub(super) static POLICIES: Group<PolicyView> = Group {
     labels: &["vrf", "if_id", "direction", "index", "action", "selector", "name"],
-        gauge(
-            "sa_awaited_sequence_number",
-            |it| it.awaited_sequence.map(f64::from),
-            "The lowest sequence number that the SA accepts, if the gateway was killed and its peer \
-            has not got so far since.",
-        ),
     of: |it| {
         vec![
             it.spec.vrf.clone(),

@@ -279,8 +279,7 @@ impl<D: Disk> Places<D> {
         let Some((last, _)) = records.last_key_value() else { return Ok(refused) };
         let count = self.versions.len().max(*last as usize + 1);
         self.versions.resize(count, 0);
-        let is_new = |place: &u32| self.versions[*place as usize] == 0;
-        let mut new: Vec<_> = records.keys().copied().filter(is_new).collect();
+        let mut new: Vec<_> = records.keys().copied().filter(|place| self.is_new(*place)).collect();
 
         self.write_copies(records.iter().map(|(place, record)| (*place, *record)), &mut refused)?;
         for place in records.keys().filter(|place| !refused.contains_key(*place)) {
@@ -298,6 +297,21 @@ impl<D: Disk> Places<D> {
             refused.append(&mut refused_again);
         }
         Ok(refused)
+    }
+
+    /// Whether the place has no record yet, so that one needs room on the disk.
+    pub(super) fn is_new(&self, place: u32) -> bool {
+        self.versions.get(place as usize).is_none_or(|version| *version == 0)
+    }
+
+    /// Whether the disk takes a new place: writes nothing behind the last one, where nothing is.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub(super) fn try_room(&mut self) -> io::Result<()> {
+        let offset = HEADER as u64 + self.versions.len() as u64 * 2 * COPY as u64;
+        self.disk.write_at(offset, &[0; 2 * COPY])?;
+        self.disk.sync()
     }
 
     /// Writes each record over the older copy of its place.
@@ -403,6 +417,23 @@ mod tests {
     fn numbers(bytes: &[u8]) -> BTreeMap<u8, u32> {
         let known = read(bytes).unwrap().known;
         known.iter().map(|(_, record)| (record.digest[0], record.number)).collect()
+    }
+
+    #[test]
+    fn trying_for_room_changes_nothing() {
+        let disk = Failing { bytes: empty(), steps: 100, ..Failing::default() };
+        let mut places = Places::new(disk, &read(&empty()).unwrap());
+        for place in 0..2 {
+            places.try_room().unwrap();
+            assert!(places.is_new(place));
+            places.write(&BTreeMap::from([(place, &record(place as u8, 5 + place))])).unwrap();
+            assert!(!places.is_new(place));
+        }
+        places.try_room().unwrap();
+        let known = read(&places.disk.bytes).unwrap().known;
+        assert_eq!(known, [(0, record(0, 5)), (1, record(1, 6))]);
+        places.disk.steps = 0;
+        places.try_room().unwrap_err();
     }
 
     /// Writes in rounds until the power fails after `steps` steps. Returns the disk, what was

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use control::{Control, GatewaySettings, Reservation};
+use control::{Control, GatewaySettings, Reservation, SequenceRecord};
 use packet::Time;
 
 use file::{Disk, Named, Places};
@@ -113,6 +113,8 @@ struct Waiting {
     reservations: BTreeMap<u32, Reservation>,
     done: Vec<Awaited>,
     is_over: bool,
+    /// Why the disk does not take all, as long as it does not.
+    failure: Option<String>,
 }
 
 /// What to do once the records of some places are durable.
@@ -154,6 +156,11 @@ impl Writer {
         self.write_and_wait(control.take_reservations());
     }
 
+    /// Why the disk does not take all of them, if it does not.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.queue.lock().failure.clone()
+    }
+
     /// Writes reservations by and by, then does what is to be `done`.
     pub(super) fn write(&self, reservations: Vec<Reservation>, done: Option<Done>) {
         if !reservations.is_empty() || done.is_some() {
@@ -190,10 +197,10 @@ impl Drop for Writer {
 
 /// Writes what waits, many reservations with one fsync, until there is nothing more to come.
 fn run<D: Disk>(queue: &Queue, places: &mut Places<D>) {
-    let mut has_failed = false;
+    let mut trouble = Trouble::default();
     loop {
         let mut waiting = queue.lock();
-        if has_failed && !waiting.is_over && waiting.done.is_empty() {
+        if trouble.is_there && !waiting.is_over && waiting.done.is_empty() {
             let result = queue.changed.wait_timeout_while(waiting, RETRY, |waiting| {
                 !waiting.is_over && waiting.done.is_empty()
             });
@@ -203,26 +210,25 @@ fn run<D: Disk>(queue: &Queue, places: &mut Places<D>) {
             if waiting.is_over {
                 return;
             }
+            // It is looked at whether that is over.
+            if trouble.is_there {
+                break;
+            }
             waiting = queue.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
         let reservations = std::mem::take(&mut waiting.reservations);
         let done = std::mem::take(&mut waiting.done);
         drop(waiting);
 
-        let records = reservations.iter().map(|(place, one)| (*place, &one.record)).collect();
+        let records: BTreeMap<u32, &SequenceRecord> =
+            reservations.iter().map(|(place, one)| (*place, &one.record)).collect();
+        let new: Vec<u32> = records.keys().copied().filter(|place| places.is_new(*place)).collect();
         let refused = match places.write(&records) {
             Ok(refused) => refused,
             Err(error) => records.keys().map(|place| (*place, error.to_string())).collect(),
         };
-        match (refused.first_key_value(), has_failed) {
-            (Some((_, why)), false) => tracing::error!(
-                "sequence numbers cannot be kept: {why}; SAs whose reserved numbers end drop what \
-                they are to send (esp_sequence_unreserved)"
-            ),
-            (None, true) => tracing::info!("sequence numbers are kept again"),
-            _ => {}
-        }
-        has_failed = !refused.is_empty();
+        let failure = trouble.judge(&refused, (records.len(), &new), || places.try_room());
+        queue.lock().failure = failure;
         let mut again = Vec::new();
         for (place, reservation) in reservations {
             if !refused.contains_key(&place) {
@@ -241,9 +247,52 @@ fn run<D: Disk>(queue: &Queue, places: &mut Places<D>) {
                 vacant.insert(reservation);
             }
         }
-        if has_failed && waiting.is_over {
+        if trouble.is_there && waiting.is_over {
             return;
         }
+    }
+}
+
+/// A disk that does not take all, which is said once, and so is its end.
+#[derive(Debug, Default)]
+struct Trouble {
+    is_there: bool,
+    /// New places were refused: that others are taken is no end of it.
+    lacks_room: bool,
+    why: String,
+}
+
+impl Trouble {
+    /// Looks at what became of a write of some records, those in `new` places among them. Returns
+    /// why the disk does not take all, if it does not. `try_room` says whether it takes a new place.
+    fn judge(
+        &mut self,
+        refused: &BTreeMap<u32, String>,
+        (written, new): (usize, &[u32]),
+        try_room: impl FnOnce() -> std::io::Result<()>,
+    ) -> Option<String> {
+        if let Some((_, why)) = refused.first_key_value() {
+            self.lacks_room |= refused.keys().any(|place| new.contains(place));
+            self.why.clone_from(why);
+            if !self.is_there {
+                self.is_there = true;
+                tracing::error!(
+                    "sequence numbers cannot be kept: {why}; SAs with new keys are refused, and \
+                    SAs whose reserved numbers end drop what they are to send \
+                    (esp_sequence_unreserved) or receive (esp_sequence_unstored)"
+                );
+            }
+        } else if self.is_there {
+            let is_over = match self.lacks_room {
+                true => !new.is_empty() || try_room().is_ok(),
+                false => written > 0 || try_room().is_ok(),
+            };
+            if is_over {
+                *self = Self::default();
+                tracing::info!("sequence numbers are kept again");
+            }
+        }
+        self.is_there.then(|| self.why.clone())
     }
 }
 
@@ -349,8 +398,32 @@ mod tests {
         let why = receiver.recv_timeout(Duration::from_secs(10)).unwrap().unwrap_err();
         assert!(why.contains("no storage space"), "{why}");
         assert_eq!(sealed(&control, 100), 0);
+        assert!(writer.failure().is_some_and(|why| why.contains("no storage space")));
         disk.is_full.store(false, Ordering::SeqCst);
         eventually("it is tried again by itself", || sealed(&control, 1) == 1);
+        eventually("it is over", || writer.failure().is_none());
+    }
+
+    #[test]
+    fn a_disk_without_room_for_new_places_is_no_better_when_it_takes_old_ones() {
+        let refused = |place| BTreeMap::from([(place, "full".to_owned())]);
+        let full = || Err(io::Error::from(io::ErrorKind::StorageFull));
+        let why = Some("full".to_owned());
+        let mut trouble = Trouble::default();
+        assert_eq!(trouble.judge(&BTreeMap::new(), (1, &[]), || unreachable!()), None);
+        assert_eq!(trouble.judge(&refused(7), (2, &[7]), || unreachable!()), why);
+        for _ in 0..3 {
+            assert_eq!(trouble.judge(&BTreeMap::new(), (1, &[]), full), why);
+            assert_eq!(trouble.judge(&BTreeMap::new(), (0, &[]), full), why);
+        }
+        assert_eq!(trouble.judge(&BTreeMap::new(), (1, &[7]), || unreachable!()), None);
+        // Nobody tries again, and there is room.
+        assert_eq!(trouble.judge(&refused(8), (1, &[8]), || unreachable!()), why);
+        assert_eq!(trouble.judge(&BTreeMap::new(), (0, &[]), || Ok(())), None);
+        // One that takes nothing at all is well again when it takes anything.
+        assert_eq!(trouble.judge(&refused(7), (1, &[]), || unreachable!()), why);
+        assert_eq!(trouble.judge(&BTreeMap::new(), (0, &[]), full), why);
+        assert_eq!(trouble.judge(&BTreeMap::new(), (1, &[]), || unreachable!()), None);
     }
 
     #[test]
@@ -370,5 +443,8 @@ mod tests {
         });
         writer.write_and_wait(Vec::new());
         assert!(writer.queue.lock().reservations.is_empty());
+        assert!(writer.failure().is_some());
+        disk.is_full.store(false, Ordering::SeqCst);
+        eventually("nobody tries, and it is over", || writer.failure().is_none());
     }
 }
