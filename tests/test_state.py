@@ -425,6 +425,17 @@ def test_a_full_disk_refuses_changes_and_nothing_else(make, root, tmp_path):
             shown = gateway.run("show", "daemon").stdout
             assert re.search(r"changes by command +not kept: .*No space left", shown), shown
             assert metrics.samples(metrics.ask(gateway.socket))["hitpath_changes_kept", ()] == 0
+            # SAs end all the same, and come back if the gateway is killed before there is room.
+            ending = ("xfrm", "state", "delete", "dst", "192.0.2.2", "proto", "esp", "spi", "0x1001")
+            for words, lines in [(ending, None), (("batch", "-"), "xfrm state flush\n")]:
+                assert len(gateway.json("show", "sas")) == 1
+                done = gateway.run(*words, stdin=lines, check=False)
+                assert done.returncode == 1 and "in force, and was not kept" in done.stderr, done
+                assert gateway.json("show", "sas") == []
+                if lines is None:
+                    crash(gateway)
+            done = gateway.run("xfrm", "policy", "deleteall", check=False)
+            assert done.returncode == 1 and "changes cannot be kept" in done.stderr, done
             # All that reads works.
             before = tables(gateway)
             gateway.run("explain", "udp 10.1.0.5:1 > 10.9.0.5:2 in lan", check=False)

@@ -275,7 +275,9 @@ impl ControlThread {
         if let Some((writer, _)) = self.sequences.take() {
             writer.stop(&mut self.handler.control);
         }
-        self.keeper = None;
+        if let Some(mut keeper) = self.keeper.take() {
+            keeper.try_again(&mut self.handler.control, self.clock.now());
+        }
         // There may be many, and whoever reads them slow: what must not be lost is on the disk.
         let (tables, now) = (self.reader.load(), self.clock.now());
         for (line, is_warning) in self.nat_log.last_lines(tables, now) {
@@ -386,7 +388,9 @@ impl ControlThread {
             return;
         }
         let is_change = !request.only_reads();
-        if is_change && let Some(refusal) = self.keeper.as_ref().and_then(Keeper::refusal) {
+        // A key whose SA is over must not be used on, though the disk takes nothing.
+        let may_be_refused = is_change && !only_ends_sas(&request);
+        if may_be_refused && let Some(refusal) = self.keeper.as_ref().and_then(Keeper::refusal) {
             waiting.send(Err(refusal));
             return;
         }
@@ -787,6 +791,15 @@ impl ControlThread {
 
 fn refuse(error: &anyhow::Error) -> Refusal {
     Refusal::new(RefusalCode::Invalid, format!("{error:#}"))
+}
+
+/// Whether all that the request does is to remove SAs.
+fn only_ends_sas(request: &Request) -> bool {
+    match request {
+        Request::StateDelete(_) | Request::StateFlush(_) => true,
+        Request::Batch(batch) => batch.requests.iter().all(only_ends_sas),
+        _ => false,
+    }
 }
 
 /// Whether keys are handled when the request is.

@@ -325,6 +325,17 @@ impl Keeper {
         }
     }
 
+    /// Tries once more to keep what the disk has refused, before the gateway ends.
+    pub(super) fn try_again(&mut self, control: &mut Control, now: Time) {
+        if self.failure().is_some() {
+            let done: Done = Box::new(|result| match result {
+                Ok(()) => tracing::info!("changes are kept again"),
+                Err(why) => tracing::error!("the last changes end with the gateway: {why}"),
+            });
+            self.begin_anew(control, false, Some(done), now);
+        }
+    }
+
     /// Says once when changes are not kept any more, and once when they are again.
     fn say_failure(&mut self) {
         match (self.failure(), self.has_failed) {
