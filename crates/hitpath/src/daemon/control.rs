@@ -1,15 +1,14 @@
 //! The control thread: it alone changes the tables.
 
 mod interfaces;
+mod kept;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 
 use anyhow::Context;
-use api::{
-    Difference, KeptView, PortView, Refusal, RefusalCode, Reply, Request, SavedConfiguration,
-};
+use api::{Difference, PortView, Refusal, RefusalCode, Reply, Request, SavedConfiguration};
 use control::{Boundary, Config, OpenedPort, Plan, PortSettings, wipe_stack};
 use packet::{Port, Time};
 use tables::{Event, Reader};
@@ -389,7 +388,7 @@ impl ControlThread {
         }
         let is_change = !request.only_reads();
         // A key whose SA is over must not be used on, though the disk takes nothing.
-        let may_be_refused = is_change && !only_ends_sas(&request);
+        let may_be_refused = is_change && !kept::only_ends_sas(&request);
         if may_be_refused && let Some(refusal) = self.keeper.as_ref().and_then(Keeper::refusal) {
             waiting.send(Err(refusal));
             return;
@@ -717,25 +716,6 @@ impl ControlThread {
         self.watch();
     }
 
-    /// What the state directory keeps now.
-    fn look_at_kept(&mut self) {
-        self.handler.daemon.kept = self.keeper.as_ref().map(|keeper| KeptView {
-            directory: keeper.path().display().to_string(),
-            changes_failure: keeper.failure(),
-            sequences_failure: self.sequences.as_ref().and_then(|(writer, _)| writer.failure()),
-        });
-    }
-
-    /// Tells control when each worker has gone round once more.
-    fn look_at_rounds(&mut self) {
-        let rounds: Vec<u64> = self.handler.rounds().collect();
-        let went = |(before, now): (&u64, &u64)| before != now;
-        if self.rounds.len() != rounds.len() || self.rounds.iter().zip(&rounds).all(went) {
-            self.rounds = rounds;
-            self.handler.control.workers_went_round();
-        }
-    }
-
     /// What connections and NAT run out of, and whose blocks of ports are.
     fn log_connections(&mut self, now: Time) {
         let (tables, control) = (self.reader.load(), &self.handler.control);
@@ -791,15 +771,6 @@ impl ControlThread {
 
 fn refuse(error: &anyhow::Error) -> Refusal {
     Refusal::new(RefusalCode::Invalid, format!("{error:#}"))
-}
-
-/// Whether all that the request does is to remove SAs.
-fn only_ends_sas(request: &Request) -> bool {
-    match request {
-        Request::StateDelete(_) | Request::StateFlush(_) => true,
-        Request::Batch(batch) => batch.requests.iter().all(only_ends_sas),
-        _ => false,
-    }
 }
 
 /// Whether keys are handled when the request is.
