@@ -15,6 +15,7 @@ use crate::tuple::{Role, Tuple};
 use crate::{datagram, sctp, tcp};
 
 /// Why a packet is of no connection.
+#[derive(Clone, Copy)]
 enum Without {
     /// There is none, as a stamp says.
     Any(Stamp),

@@ -235,7 +235,7 @@ fn a_port_is_used_again_after_time_wait_and_close() {
     let mut it = Connection::time_wait();
     assert_eq!(it.server(segment("S", 600_000, 0, 0)), NEW);
     let (_, direction) = it.gate.lookup(&it.tuple).unwrap();
-    assert_eq!(direction, conntrack::Direction::Reply);
+    assert_eq!(direction, Direction::Reply);
 }
 
 #[test]

@@ -48,8 +48,8 @@ impl Pool {
             return Err(NotLent::Block);
         }
         let mut found = None;
-        let attempt = &mut noting(&mut found, is_taken);
-        self.at_address(number.into(), tuple, (&range, false), attempt);
+        let ports = (&range, false);
+        self.at_address(number.into(), tuple, ports, &mut noting(&mut found, is_taken));
         found.ok_or_else(|| self.none_left(tuple))
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::{FirewallSpec, FlowChange, FlowChanges, FlowCommand, MAIN_VRF, Origin, Refusal, Request};
 
+use pipeline::Owner;
 use types::VrfId;
 
 use super::super::desired::Desired;
@@ -198,18 +199,23 @@ impl Draft<'_> {
     /// Has VRFs drop everything that had flows and have none, or had a firewall: without, they would forward
     /// what those have dropped.
     pub(super) fn drop_without_flows(&mut self, lost: &LostFlows, restored: &mut Restored) {
-        let has_firewall = self.desired.firewall.is_some();
+        let of_firewall = self.tables.pipeline().entries();
+        let of_firewall = of_firewall.filter(|entry| entry.owner == Owner::Firewall);
+        let in_firewall: BTreeSet<_> = of_firewall.map(|entry| entry.flow.vrf).collect();
         let is_of_firewall =
             |name: &String| lost.is_firewall_unread || lost.of_firewall.contains(name);
         let all = self.desired.vrfs.iter();
         let concerned: Vec<(String, VrfId, bool)> = all
             .filter(|(name, _)| lost.vrfs.contains_key(*name) || is_of_firewall(name))
-            .map(|(name, vrf)| (name.clone(), vrf.id, is_of_firewall(name) && !has_firewall))
+            .map(|(name, vrf)| {
+                let is_without = is_of_firewall(name) && !in_firewall.contains(&vrf.id);
+                (name.clone(), vrf.id, is_without)
+            })
             .collect();
         self.origin = Origin::Runtime;
-        for (name, vrf, has_no_firewall) in concerned {
+        for (name, vrf, is_without) in concerned {
             // With the former firewall, a VRF that is in it drops what that drops.
-            if self.tables.pipeline().has(vrf) && !has_no_firewall {
+            if self.tables.pipeline().has(vrf) && !is_without {
                 restored.lacking.push(name);
             } else {
                 self.drop_all_of(name, vrf, restored);
@@ -224,7 +230,8 @@ impl Draft<'_> {
         let priority = if self.tables.pipeline().has(vrf) { u16::MAX } else { 0 };
         let flow = all_of(vrf, priority);
         if let Some(there) = self.tables.pipeline().find(&flow) {
-            if !there.flow.drops_all() {
+            let stays = there.flow.idle_timeout == 0 && there.flow.hard_timeout == 0;
+            if !there.flow.drops_all() || !stays {
                 restored.open.push(name);
             }
             return;
