@@ -378,7 +378,7 @@ fn the_next_hop_of_another_vrf_that_goes_with_a_route_is_noted() {
     assert!(changes(&mut tables, set).contains(&gone));
     let id = tables.on_link_next_hop(P1, address).unwrap();
     assert_ne!(id, tables.port(P1).unwrap().next_hop);
-    let remove = |tables: &mut Tables| _ = tables.remove_port(P0).unwrap();
+    let remove = |tables: &mut Tables| tables.remove_port(P0).unwrap();
     assert!(changes(&mut tables, remove).contains(&gone));
     assert_eq!(tables.next_hop(id), None);
     assert_eq!(tables.on_link_next_hop(P1, address), Some(tables.port(P1).unwrap().next_hop));
