@@ -70,6 +70,18 @@ def back_within_a_second(left, target=RIGHT[4][1]):
     assert took < BACK + 2 * pinging, f"traffic was back after {took:.2f} s; a ping takes {pinging:.2f} s"
 
 
+def make_right_anew(topology, left, right):
+    """The interface `right` of the gateway comes, with a host behind it; traffic is back soon."""
+    gw = topology["gw"]
+    topology.link(gw, "right", right, "eth0")
+    gw.silence("right")
+    right.addresses("eth0", f"{RIGHT[4][1]}/24", f"{RIGHT[6][1]}/64")
+    right.ip("-4", "route", "add", "default", "via", RIGHT[4][0])
+    right.ip("-6", "route", "add", "default", "via", RIGHT[6][0])
+    back_within_a_second(left)
+    left.ping(RIGHT[6][1], count=1)
+
+
 @contextlib.contextmanager
 def sending(host, target, count):
     """`count` datagrams from a host of its own accord, at some 10,000 a second."""
@@ -141,13 +153,7 @@ def test_an_interface_that_comes_back_as_another_is_used(hosts, topology):
     assert "interface right of port right is gone" in told, told
     assert gateway.run("reload").returncode == 0, "a reload has nothing against a port that is gone"
 
-    topology.link(gw, "right", right, "eth0")
-    gw.silence("right")
-    right.addresses("eth0", f"{RIGHT[4][1]}/24", f"{RIGHT[6][1]}/64")
-    right.ip("-4", "route", "add", "default", "via", RIGHT[4][0])
-    right.ip("-6", "route", "add", "default", "via", RIGHT[6][0])
-    back_within_a_second(left)
-    left.ping(RIGHT[6][1], count=1)
+    make_right_anew(topology, left, right)
     after = port(gateway)
     assert after["mac"] == gw.mac("right") and after["mac"] != before["mac"]
     assert after["statistics"]["rx_packets"] > before["statistics"]["rx_packets"], "its counters go on"
@@ -170,13 +176,7 @@ def test_an_interface_that_comes_after_the_start_is_used(hosts, topology):
     left.ping(LEFT[4][0], count=1)
     assert gateway.run("reload").returncode == 0
 
-    topology.link(gw, "right", right, "eth0")
-    gw.silence("right")
-    right.addresses("eth0", f"{RIGHT[4][1]}/24", f"{RIGHT[6][1]}/64")
-    right.ip("-4", "route", "add", "default", "via", RIGHT[4][0])
-    right.ip("-6", "route", "add", "default", "via", RIGHT[6][0])
-    back_within_a_second(left)
-    left.ping(RIGHT[6][1], count=1)
+    make_right_anew(topology, left, right)
     assert port(gateway)["mac"] == gw.mac("right") and port(gateway)["mtu"] == 1500
     assert "opened, as its interface has come" in gateway.log()
 

@@ -262,6 +262,17 @@ fn in_time_no_packet_is_refused_at_a_steady_rate() {
 }
 
 impl World {
+    /// Receives 10,000 packets a second, for two seconds. Returns the last number.
+    fn receive_steadily(&mut self, spi: u32) -> u32 {
+        let last = 20_000;
+        for before in (0..last).step_by(1000) {
+            self.receive(spi, before + 1..=before + 1000);
+            self.tick(100);
+            self.sync();
+        }
+        last
+    }
+
     /// Receives the numbers in `numbers`, sealed by a peer. Returns those accepted. The worker says
     /// if it is time to store more, which takes effect when the disk is told to write.
     fn receive(&mut self, spi: u32, numbers: impl Iterator<Item = u32>) -> Vec<u32> {
@@ -386,13 +397,7 @@ fn a_peer_that_leaves_many_numbers_out_is_not_taken_for_a_fast_one() {
 fn an_sa_begins_at_the_rate_of_the_one_before() {
     let mut world = World::new();
     world.add(1, 7).unwrap();
-    let mut last = 0;
-    for _ in 0..20 {
-        world.receive(1, last + 1..=last + 1000);
-        last += 1000;
-        world.tick(100);
-        world.sync();
-    }
+    let last = world.receive_steadily(1);
     world.add(2, 7).unwrap();
     assert_eq!(world.receive(2, 1..=10_000).len(), 10_000);
     // It has used 10,000 in no time, and then nothing comes.

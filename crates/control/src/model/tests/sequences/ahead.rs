@@ -48,13 +48,7 @@ fn what_is_ahead_falls_with_the_rate_within_seconds() {
 fn a_lower_edge_is_written_once_no_worker_can_accept_more() {
     let mut world = World::new();
     world.add(1, 7).unwrap();
-    let mut last = 0;
-    for _ in 0..20 {
-        world.receive(1, last + 1..=last + 1000);
-        last += 1000;
-        world.tick(100);
-        world.sync();
-    }
+    world.receive_steadily(1);
     let window = world.sa(1).unwrap().inbound.replay_window().clone();
     for is_lowered in [true, false] {
         while (window.edge() < world.stored(1)) == is_lowered {
