@@ -112,7 +112,7 @@ pub(crate) fn parse_frames<'n>(
     match port.spec.link {
         LinkKind::Ethernet => {
             let station = ethernet::station_word(port.spec.mac);
-            let tagged = Tagged::new(port, source, station, &*parser);
+            let mut tagged = Tagged::new(port, source, station, &*parser);
             let shared = &source.shared;
             straight::<ETHERNET>(batch, shared, station, &mut slow, |packets, records, keys| {
                 tagged.run(packets, records, keys)

@@ -1,12 +1,12 @@
 //! Frames with VLAN tags, of one VLAN or of many: where they came by is found out, and counted.
 
 use packet::Packet;
-use tables::{Cell, Port, VlanDirectory, VlanPort, VlanProtocol};
+use tables::{Cell, Port, VlanDirectory, VlanProtocol};
 use wire::common::{self, Tag};
 use wire::{Origin, PortId, VrfId};
 
 use super::{
-    CommonAddresses, ETHERNET, Parser, Shared, Source, TAGGED, TWICE_TAGGED, fill_and_read,
+    CommonAddresses, ETHERNET, Parser, Shared, Source, TAGGED, TWICE_TAGGED, fill, fill_and_read,
     fill_any,
 };
 use crate::batch::{Arrival, Record};
@@ -22,6 +22,9 @@ pub(super) struct Tagged<'a, 'n> {
     station: u64,
     locality: Locality<'a>,
     objects: Objects<'n>,
+    /// Whether frames of many VLANs are looked at together: until one of the batch was not common,
+    /// so that what was found out in vain is bounded.
+    together: bool,
 }
 
 /// Where frames of the same tags came by.
@@ -40,8 +43,18 @@ impl<const N: usize> Entered<'_, N> {
     }
 }
 
-/// Packets, and what becomes known of each.
-type Rows<'r> = (&'r mut [Packet], &'r mut [Record], &'r mut [[u64; key::V6]]);
+/// Where a frame of many VLANs came by.
+#[derive(Clone, Copy)]
+struct Place<'t, const N: usize> {
+    /// Of each of its tags, where it is counted.
+    cells: [&'t Cell; N],
+    shared: Shared,
+    port: PortId,
+}
+
+/// Of so many frames with different tags it is found out together where they came by, so that the
+/// waits for memory overlap: thousands of VLANs have thousands of cells.
+const TOGETHER: usize = 16;
 
 impl<'a, 'n> Tagged<'a, 'n> {
     pub(super) fn new(
@@ -51,21 +64,23 @@ impl<'a, 'n> Tagged<'a, 'n> {
         parser: &'a Parser<'a, 'n>,
     ) -> Self {
         let (locality, objects) = (parser.locality, parser.neighbours.outputs.objects);
-        Self { port, source, station, locality, objects }
+        Self { port, source, station, locality, objects, together: true }
     }
 
     /// Fills in common packets with one tag or two, up to the first that is none, or whose VLAN has
     /// no port that is up. Returns how many these are.
     pub(super) fn run(
-        &self,
+        &mut self,
         packets: &mut [Packet],
         records: &mut [Record],
         keys: &mut [[u64; key::V6]],
     ) -> usize {
-        match self.run_of::<1, TAGGED>(packets, records, keys) {
+        let done = match self.run_of::<1, TAGGED>(packets, records, keys) {
             0 => self.run_of::<2, TWICE_TAGGED>(packets, records, keys),
             done => done,
-        }
+        };
+        self.together &= done == packets.len();
+        done
     }
 
     /// The same of `N` tags, which make a link header of `LINK` bytes.
@@ -76,7 +91,7 @@ impl<'a, 'n> Tagged<'a, 'n> {
         records: &mut [Record],
         keys: &mut [[u64; key::V6]],
     ) -> usize {
-        let done = match kinds_of_many::<N>(packets) {
+        let done = match kinds_of_many::<N>(packets).filter(|_| self.together) {
             Some(kinds) => self.many::<N, LINK>(kinds, packets, records, keys),
             None => 0,
         };
@@ -135,93 +150,61 @@ impl<'a, 'n> Tagged<'a, 'n> {
         keys: &mut [[u64; key::V6]],
     ) -> usize {
         let Some(first) = self.port.vlans.of_kind(kinds[0]) else { return 0 };
-        let (mut source, mut done) = (self.source, 0);
+        let (nowhere, mut source, mut done) = (Cell::default(), self.source, 0);
         let mut reads = !source.shared.reads.is_empty();
-        while done < packets.len() {
-            let before = (done, reads);
-            let left = (&mut packets[done..], &mut records[done..], &mut keys[done..]);
-            done += self.run_many::<N, LINK, u64>((first, kinds), (&mut source, &mut reads), left);
-            let left = (&mut packets[done..], &mut records[done..], &mut keys[done..]);
-            let from = (&mut source, &mut reads);
-            done += self.run_many::<N, LINK, [u64; 4]>((first, kinds), from, left);
-            if (done, reads) == before {
+        let place = Place { cells: [&nowhere; N], shared: source.shared, port: self.port.id };
+        let mut places = [place; TOGETHER];
+        let rows = packets.chunks_mut(TOGETHER).zip(records.chunks_mut(TOGETHER));
+        for ((packets, records), keys) in rows.zip(keys.chunks_mut(TOGETHER)) {
+            let mut entered = 0;
+            for (packet, place) in packets.iter().zip(&mut places) {
+                let Some(vrf) = self.place(first, kinds, packet.bytes(), place) else { break };
+                // Often many VLANs are in one VRF.
+                if vrf != source.arrival.vrf {
+                    source =
+                        Source::new(Arrival::new(vrf, Origin::Port(place.port)), self.locality);
+                    reads |= !source.shared.reads.is_empty();
+                }
+                let prefix = source.shared.prefix.by_port(place.port);
+                place.shared = Shared { prefix, ..source.shared };
+                entered += 1;
+            }
+            let fill = match reads {
+                false => fill_placed::<N, LINK, false>,
+                true => fill_placed::<N, LINK, true>,
+            };
+            let filled = fill(packets, records, keys, &places[..entered], self.station);
+            done += filled;
+            if filled < TOGETHER {
                 break;
             }
         }
         done
     }
 
-    /// The same of one family. `source` is that of the last frame, and `reads` becomes true with the first
-    /// in whose VRF optional fields are read.
-    #[inline(always)]
-    fn run_many<const N: usize, const LINK: usize, A: CommonAddresses>(
-        &self,
-        vlans: (&VlanDirectory, [VlanProtocol; N]),
-        (source, reads): (&mut Source, &mut bool),
-        rows: Rows<'_>,
-    ) -> usize {
-        let done = match *reads {
-            false => self.run_reading::<N, LINK, false, A>(vlans, source, rows),
-            true => self.run_reading::<N, LINK, true, A>(vlans, source, rows),
-        };
-        *reads |= !source.shared.reads.is_empty();
-        done
-    }
-
-    /// The same, without `READS` up to the first in whose VRF optional fields are read. Loops of their own,
-    /// which are short enough for the registers.
-    #[inline(never)]
-    fn run_reading<const N: usize, const LINK: usize, const READS: bool, A: CommonAddresses>(
-        &self,
-        (first, kinds): (&VlanDirectory, [VlanProtocol; N]),
-        source: &mut Source,
-        (packets, records, keys): Rows<'_>,
-    ) -> usize {
-        let (mut of, mut done) = (*source, 0);
-        for ((packet, record), key) in packets.iter_mut().zip(records).zip(keys) {
-            let frame = packet.bytes();
-            let Some((addresses, common)) = A::parse::<LINK>(frame, self.station) else { break };
-            let Some((vlan, cells)) = self.place(first, kinds, frame) else { break };
-            // Often many VLANs are in one VRF.
-            if vlan.vrf != of.arrival.vrf {
-                of = Source::new(Arrival::new(vlan.vrf, Origin::Port(vlan.port)), self.locality);
-                if !READS && !of.shared.reads.is_empty() {
-                    break;
-                }
-            }
-            let (length, prefix) = (frame.len() as u64, of.shared.prefix.by_port(vlan.port));
-            let shared = Shared { prefix, ..of.shared };
-            // As `fill` does.
-            packet.narrow(LINK, usize::from(common.facts.total_length()));
-            addresses.write(shared.key::<READS>(&common, packet.bytes()), record, key);
-            record.facts = shared.facts(common.facts);
-            packet.set_port(vlan.port);
-            cells.into_iter().for_each(|cell| cell.add(1, length));
-            done += 1;
-        }
-        *source = of;
-        done
-    }
-
-    /// The sub-port that a frame came by whose tags are of these kinds, and of each tag, where its frames
-    /// are counted. `first` has the sub-ports of the first kind.
+    /// Finds out where a frame came by whose tags are of these kinds, and asks for the memory where
+    /// it is counted. `first` has the sub-ports of the first kind. Returns the VRF.
     #[inline(always)]
     fn place<const N: usize>(
         &self,
         first: &VlanDirectory,
         kinds: [VlanProtocol; N],
         frame: &[u8],
-    ) -> Option<(VlanPort, [&'n Cell; N])> {
+        place: &mut Place<'n, N>,
+    ) -> Option<VrfId> {
         let numbers = common::vlans_of(frame, kinds)?;
-        let (mut vlan, received) = first.receiving(numbers[0])?;
-        let mut cells = [self.objects.cell(received)?; N];
-        for at in 1..N {
+        let (mut directory, mut vrf) = (first, VrfId::MAIN);
+        for (at, number) in numbers.into_iter().enumerate() {
             // What is up has parents that are.
-            let directory = self.objects.port(vlan.port)?.vlans.of_kind(kinds[at])?;
-            let (inner, received) = directory.receiving(numbers[at])?;
-            (vlan, cells[at]) = (inner, self.objects.cell(received)?);
+            let (vlan, received) = directory.receiving(number)?;
+            let cell = self.objects.cell(received)?;
+            packet::prefetch(cell);
+            (place.cells[at], place.port, vrf) = (cell, vlan.port, vlan.vrf);
+            if at + 1 < N {
+                directory = self.objects.port(vlan.port)?.vlans.of_kind(kinds[at + 1])?;
+            }
         }
-        Some((*vlan, cells))
+        Some(vrf)
     }
 
     #[inline(always)]
@@ -268,6 +251,57 @@ impl<'a, 'n> Tagged<'a, 'n> {
             *source = Source::new(arrival, self.locality);
         }
     }
+}
+
+/// Fills in and counts common packets whose places are known, up to the first that is none. Returns
+/// how many these are.
+#[inline(always)]
+fn fill_placed<const N: usize, const LINK: usize, const READS: bool>(
+    packets: &mut [Packet],
+    records: &mut [Record],
+    keys: &mut [[u64; key::V6]],
+    places: &[Place<'_, N>],
+    station: u64,
+) -> usize {
+    let mut at = 0;
+    while at < places.len() {
+        let (left, rows) = (&mut packets[at..], &mut records[at..]);
+        let (keys, places) = (&mut keys[at..], &places[at..]);
+        let mut done = run_placed::<N, LINK, READS, u64>(left, rows, keys, places, station);
+        if done < places.len() {
+            let (left, rows) = (&mut left[done..], &mut rows[done..]);
+            let (keys, places) = (&mut keys[done..], &places[done..]);
+            done += run_placed::<N, LINK, READS, [u64; 4]>(left, rows, keys, places, station);
+        }
+        if done == 0 {
+            break;
+        }
+        at += done;
+    }
+    at
+}
+
+/// The same of one family. Loops of their own, which are short enough for the registers.
+#[inline(never)]
+fn run_placed<const N: usize, const LINK: usize, const READS: bool, A: CommonAddresses>(
+    packets: &mut [Packet],
+    records: &mut [Record],
+    keys: &mut [[u64; key::V6]],
+    places: &[Place<'_, N>],
+    station: u64,
+) -> usize {
+    let mut done = 0;
+    let rows = packets.iter_mut().zip(records).zip(keys);
+    for (((packet, record), key), place) in rows.zip(places) {
+        let length = packet.len() as u64;
+        if !fill::<LINK, READS, A>(packet, record, key, &place.shared, station) {
+            break;
+        }
+        packet.set_port(place.port);
+        place.cells.iter().for_each(|cell| cell.add(1, length));
+        done += 1;
+    }
+    done
 }
 
 /// Puts in front of a packet, which has a link header of `link` bytes there, an Ethernet header without its
