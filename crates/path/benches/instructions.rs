@@ -71,6 +71,10 @@ enum Attack {
     SynFlood,
     /// A SYN from outside, which opens nothing, to another port each time.
     PortScan,
+    /// Data from inside of no connection, which is dropped between what is forwarded.
+    Stray,
+    /// An ICMP error from inside about an established connection, which quotes what was never sent.
+    Errors,
 }
 
 /// Whether packets have connections.
@@ -91,7 +95,7 @@ const INNER: u16 = 64;
 /// So many connections find a place beside those that are attacked.
 const FLOODED: u32 = 1024;
 
-const WAYS: [Way; 24] = [
+const WAYS: [Way; 26] = [
     way("forward-ipv4", false, 0, CacheMode::Off, false),
     Way { beside: true, ..way("beside-ipv4", false, 0, CacheMode::Off, false) },
     Way { next_hops: 8, ..way("multipath-ipv4", false, 0, CacheMode::Off, false) },
@@ -122,6 +126,16 @@ const WAYS: [Way; 24] = [
         attack: Attack::PortScan,
         tracking: Tracking::Tcp,
         ..way("attacked-port-scan", false, 0, CacheMode::On, false)
+    },
+    Way {
+        attack: Attack::Stray,
+        tracking: Tracking::Tcp,
+        ..way("attacked-stray-data", false, 0, CacheMode::On, false)
+    },
+    Way {
+        attack: Attack::Errors,
+        tracking: Tracking::Tcp,
+        ..way("attacked-icmp-errors", false, 0, CacheMode::On, false)
     },
     Way { tracking: Tracking::On, ..way("open-udp", false, 0, CacheMode::On, true) },
     Way { tracking: Tracking::Nat, ..way("open-nat-udp", false, 0, CacheMode::On, true) },
@@ -278,6 +292,8 @@ impl Rig {
             Attack::None => false,
             Attack::SynFlood => self.input.push(&segment(flow, Segment::Syn)),
             Attack::PortScan => self.out.push(&segment(flow, Segment::Scan)),
+            Attack::Stray => self.input.push(&segment(flow, Segment::Data(0))),
+            Attack::Errors => self.input.push(&forged_error(self.next % self.flows)),
         };
         assert!(is_taken);
     }
@@ -323,7 +339,10 @@ impl Rig {
     fn check(&self, way: &Way) {
         let statistics = self.worker.statistics();
         let all = 2 * ROUNDS * BATCH as u64;
-        let dropped = if way.attack == Attack::PortScan { all / 4 } else { 0 };
+        let dropped = match way.attack {
+            Attack::PortScan | Attack::Stray | Attack::Errors => all / 4,
+            Attack::None | Attack::SynFlood => 0,
+        };
         let drops = &statistics.drops;
         let seen = (self.sent, drops.total(), drops.read(DropReason::FlowMiss));
         assert_eq!(seen, (all - dropped, dropped, dropped), "{}", way.name);
@@ -583,6 +602,29 @@ fn segment(flow: u32, part: Segment) -> Vec<u8> {
     let mut frame = [&ethernet.to_bytes()[..], &header.to_bytes(), &upper].concat();
     frame.resize(frame.len().max(64), 0);
     frame
+}
+
+/// An ICMP error from inside, "host unreachable", about what the other side of a connection never sent.
+fn forged_error(flow: u32) -> Vec<u8> {
+    const QUOTED: usize = ipv4::HEADER_LENGTH + 8;
+    let about = segment(flow, Segment::SynAck);
+    let mut icmp = vec![3, 1, 0, 0, 0, 0, 0, 0];
+    icmp.extend(&about[ethernet::HEADER_LENGTH..][..QUOTED]);
+    let sequence = icmp.last_chunk_mut::<4>().expect("it quotes so many");
+    *sequence = (1_u32 << 30).to_be_bytes();
+    let sum = checksum::checksum(&icmp);
+    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+    let [_, b, c, d] = flow.wrapping_mul(0x9e37_79b1).to_be_bytes();
+    let header = ipv4::Header {
+        total_length: (ipv4::HEADER_LENGTH + icmp.len()) as u16,
+        protocol: Protocol::ICMP,
+        source: Ipv4Addr::new(10, 128 | b, c, d),
+        destination: Ipv4Addr::new(198, 18, c, d),
+        ..ipv4::Header::default()
+    };
+    let destination = MemoryOptions::ethernet("in", IN).mac;
+    let ethernet = ethernet::Header { destination, source: STATION, ether_type: EtherType::IPV4 };
+    [&ethernet.to_bytes()[..], &header.to_bytes(), &icmp].concat()
 }
 
 /// A frame of 64 bytes with UDP.

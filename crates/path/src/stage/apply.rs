@@ -19,6 +19,7 @@ use crate::batch::{
     AS_QUOTED, Arrival, DEFRAGMENTED, FOREIGN, Known, Opening, Packets, Queues, Record, Sealing,
     longest_fragment,
 };
+use crate::cache::key;
 use crate::cache::lookup::{Family, V4, V6};
 use crate::decision::{Decision, Verdict};
 use crate::encapsulation::Inner;
@@ -124,22 +125,19 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
     let records = &records[..count];
     let (mut tally, mut limit) = (Tally::default(), Limit::default());
     let mut tagged_runs = 0;
-    // Packets before `sent` have left; those from there to `at` are finished frames for `queue`.
-    let (mut at, mut sent, mut queue) = (0, 0, None);
+    let (mut at, mut done) = (0, Done::default());
     while let Some(record) = records.get(at) {
         let decision = record.decision;
         if let Some(way) = ClearWay::of(&decision, objects) {
-            if queue != Some(way.next_hop.queue) {
-                hand_over(packets, &mut sent, at, queue, &mut applier.neighbours.outputs);
-                queue = Some(way.next_hop.queue);
-            }
-            let (packets_left, records) = (&mut packets[at - sent..], &records[at..]);
+            done.go_by(way.next_hop.queue, packets, &mut applier.neighbours.outputs);
+            let (packets_left, records) = (&mut packets[done.count()..], &records[at..]);
             let run = match decision.is_translated() {
                 false => way.send::<false>(packets_left, records, objects),
                 true => way.send::<true>(packets_left, records, objects),
             };
-            at += run.packets;
             if run.packets > 0 {
+                at += run.packets;
+                done.add_frames(run.packets, packets);
                 applier.left(&run, records, &mut tally);
                 let (by, packets) = (way.next_hop, run.packets as u64);
                 match by.link.length() {
@@ -154,68 +152,116 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
                 continue;
             }
         } else if let Some(way) = FrameWay::of(&decision, objects) {
-            if queue != Some(way.queue) {
-                hand_over(packets, &mut sent, at, queue, &mut applier.neighbours.outputs);
-                queue = Some(way.queue);
-            }
+            done.go_by(way.queue, packets, &mut applier.neighbours.outputs);
             let records = &records[at..];
-            let run = way.send(&mut packets[at - sent..], records);
-            at += run.packets;
+            let run = way.send(&mut packets[done.count()..], records);
             if run.packets > 0 {
+                at += run.packets;
+                done.add_frames(run.packets, packets);
                 applier.left(&run, records, &mut tally);
                 continue;
             }
         }
-        hand_over(packets, &mut sent, at, queue.take(), &mut applier.neighbours.outputs);
+        // Copies of it would leave before the frames that are ahead of it.
+        if let Verdict::Drop(reason) = decision.verdict()
+            && !decision.is_copied()
+            && applier.drop_in_place(&mut packets[done.count()], record, &v6[at], reason, queues)
+        {
+            tally.add(decision.policies(), 1, record.facts.total_length().into(), objects);
+            done.dropped += 1;
+            at += 1;
+            continue;
+        }
+        done.hand_over(packets, &mut applier.neighbours.outputs);
         // This one, and those behind it that do not leave in clear either.
         let others = records[at + 1..].iter();
         let is_run =
             |decision: &Decision| decision.is_plain_forward() || decision.is_plain_output();
         let count = 1 + others.take_while(|next| !is_run(&next.decision)).count();
         for packet in packets.drain(..count) {
-            let Record { facts, decision, ref key } = records[at];
-            let key = match facts.is(Facts::V6) {
-                true => V6::flow(&v6[at]),
-                false => V4::flow(key),
-            };
-            let inner = Inner::of(packet.bytes());
-            let known = Known { facts, decision, key, inner };
+            let known = known_of(&packet, &records[at], &v6[at]);
             // Policies count a packet once, at its last judgement.
-            if !decision.is_dropped() || !is_judged_again(&known) {
-                tally.add(decision.policies(), 1, facts.total_length().into(), objects);
+            if !known.decision.is_dropped() || !is_judged_again(&known) {
+                let length = known.facts.total_length().into();
+                tally.add(known.decision.policies(), 1, length, objects);
             }
             applier.one(packet, &known, &mut limit, queues);
             at += 1;
         }
-        sent = at;
     }
-    hand_over(packets, &mut sent, at, queue, &mut applier.neighbours.outputs);
+    done.hand_over(packets, &mut applier.neighbours.outputs);
     *applier.state.tagged_runs = tagged_runs;
     tally.write(objects);
     *applier.state.policy_runs = tally.runs;
 }
 
-/// Puts the finished frames, which are the first of `packets`, into the queue's outgoing batch.
-fn hand_over(
-    packets: &mut Box<Batch>,
-    sent: &mut usize,
-    at: usize,
+/// All that is known of a packet, in one place.
+#[inline(always)]
+fn known_of(packet: &Packet, record: &Record, v6: &[u64; key::V6]) -> Known {
+    let Record { facts, decision, ref key } = *record;
+    let key = match facts.is(Facts::V6) {
+        true => V6::flow(v6),
+        false => V4::flow(key),
+    };
+    Known { facts, decision, key, inner: Inner::of(packet.bytes()) }
+}
+
+/// The packets of a batch that are done, but still in it: first the frames for one queue, then what
+/// was dropped since the first of these.
+///
+/// So the others move up once, however many packets are dropped among those that leave.
+#[derive(Default)]
+struct Done {
+    frames: usize,
+    dropped: usize,
     queue: Option<PortId>,
-    outputs: &mut Outputs<'_>,
-) {
-    let count = at - core::mem::replace(sent, at);
-    let Some(queue) = queue.filter(|_| count > 0) else { return };
-    let attached = outputs.ports.get_mut(usize::from(queue.0)).and_then(Option::as_mut);
-    match attached {
-        // A whole batch for one queue, as is usual.
-        Some(Attached { outgoing, .. }) if outgoing.is_empty() && count == packets.len() => {
-            core::mem::swap(outgoing, packets);
-            // There is always room for the next packet.
-            if outgoing.is_full() {
-                outputs.transmit_full(queue);
-            }
+}
+
+impl Done {
+    #[inline(always)]
+    const fn count(&self) -> usize {
+        self.frames + self.dropped
+    }
+
+    /// The frames that follow are for this queue.
+    #[inline(always)]
+    fn go_by(&mut self, queue: PortId, packets: &mut Box<Batch>, outputs: &mut Outputs<'_>) {
+        if self.queue != Some(queue) {
+            self.hand_over(packets, outputs);
+            self.queue = Some(queue);
         }
-        _ => packets.drain(..count).for_each(|packet| outputs.send(packet, queue)),
+    }
+
+    /// So many packets behind those that are done have become frames.
+    #[inline(always)]
+    fn add_frames(&mut self, count: usize, packets: &mut Batch) {
+        if self.dropped > 0 {
+            let from = self.count();
+            (0..count).for_each(|at| packets.swap(self.frames + at, from + at));
+        }
+        self.frames += count;
+    }
+
+    /// Puts the frames into the queue's outgoing batch, and takes the buffers of what was dropped
+    /// back. Nothing is done then that is still in the batch.
+    fn hand_over(&mut self, packets: &mut Box<Batch>, outputs: &mut Outputs<'_>) {
+        let Self { frames, dropped, queue } = core::mem::take(self);
+        if dropped > 0 {
+            outputs.buffers.pool.give_all(packets.drain(frames..frames + dropped));
+        }
+        let Some(queue) = queue.filter(|_| frames > 0) else { return };
+        let attached = outputs.ports.get_mut(usize::from(queue.0)).and_then(Option::as_mut);
+        match attached {
+            // A whole batch for one queue, as is usual.
+            Some(Attached { outgoing, .. }) if outgoing.is_empty() && frames == packets.len() => {
+                core::mem::swap(outgoing, packets);
+                // There is always room for the next packet.
+                if outgoing.is_full() {
+                    outputs.transmit_full(queue);
+                }
+            }
+            _ => packets.drain(..frames).for_each(|packet| outputs.send(packet, queue)),
+        }
     }
 }
 
@@ -267,25 +313,77 @@ impl Applier<'_, '_> {
         }
     }
 
+    /// Drops a packet whose buffer somebody else takes back. Returns false, and does nothing, if it is to
+    /// be judged once more.
+    #[inline(never)]
+    fn drop_in_place(
+        &mut self,
+        packet: &mut Packet,
+        record: &Record,
+        v6: &[u64; key::V6],
+        reason: DropReason,
+        queues: &mut Queues,
+    ) -> bool {
+        let Record { facts, decision, .. } = *record;
+        match decision.extension() {
+            None if !is_of_no_policy(reason) => {}
+            Some(number) if decision.is_counted() && !is_of_no_policy(reason) => {
+                let now = self.neighbours.outputs.now;
+                self.extensions.count(number, 1, facts.total_length().into(), now);
+            }
+            extension => {
+                let mut known = known_of(packet, record, v6);
+                if is_judged_again(&known) {
+                    return false;
+                }
+                if let Some(number) = extension
+                    && self.features(number, packet, &mut known, queues)
+                {
+                    self.tap_drop(packet.bytes(), &known, reason);
+                }
+            }
+        }
+        self.neighbours.outputs.buffers.statistics.drops.add(reason, 1);
+        true
+    }
+
     /// What features want of a packet beside its decision, and that.
     #[cold]
     #[inline(never)]
     fn extended(
         &mut self,
         number: u32,
-        packet: Packet,
+        mut packet: Packet,
         known: &Known,
         limit: &mut Limit,
         queues: &mut Queues,
     ) {
+        let mut known = *known;
+        match self.features(number, &mut packet, &mut known, queues) {
+            false => self.handle::<false>(packet, &known, limit, queues),
+            true => self.handle::<true>(packet, &known, limit, queues),
+        }
+    }
+
+    /// What features want of a packet beside its decision. Returns whether they want more of it while
+    /// that is done.
+    #[cold]
+    #[inline(never)]
+    fn features(
+        &mut self,
+        number: u32,
+        packet: &mut Packet,
+        known: &mut Known,
+        queues: &mut Queues,
+    ) -> bool {
         // Flows say the same of it once more, and count it then.
         if is_judged_again(known) && self.extensions.get(number).flows().iter().next().is_some() {
-            return self.handle::<false>(packet, known, limit, queues);
+            return false;
         }
         let length = known.facts.total_length();
         self.extensions.count(number, 1, length.into(), self.neighbours.outputs.now);
         if known.decision.is_counted() {
-            return self.handle::<false>(packet, known, limit, queues);
+            return false;
         }
         for slot in self.extensions.get(number).rules() {
             let outputs = &mut self.neighbours.outputs;
@@ -305,16 +403,15 @@ impl Applier<'_, '_> {
             self.log_flows(number, known);
         }
         self.tap_ingress(packet.bytes(), known);
-        let (mut packet, mut known) = (packet, *known);
         // What goes through the stages again is copied and written then.
-        let goes_again = known.decision.verdict() == Verdict::Reassemble || is_judged_again(&known);
+        let goes_again = known.decision.verdict() == Verdict::Reassemble || is_judged_again(known);
         if known.decision.is_copied() && !goes_again {
-            self.copies(number, &mut packet, &known, queues);
+            self.copies(number, packet, known, queues);
         }
         if let Some(rewrite) = self.extensions.get(number).rewrite.filter(|_| !goes_again) {
-            translate::write_fields(&mut packet, &mut known, &rewrite);
+            translate::write_fields(packet, known, &rewrite);
         }
-        self.handle::<true>(packet, &known, limit, queues);
+        true
     }
 
     /// Does with copies of a packet what was decided about these, before the packet itself goes on.
@@ -630,11 +727,13 @@ pub(crate) fn is_judged_again(known: &Known) -> bool {
 
 /// The same of a packet of which only that is known.
 pub(crate) fn is_judged_by_quote(key: &FlowKey, decision: &Decision) -> bool {
-    let is_refused = matches!(
-        decision.verdict(),
-        Verdict::Drop(DropReason::PolicyNoMatch | DropReason::PolicyWrongSelector)
-    );
+    let is_refused = matches!(decision.verdict(), Verdict::Drop(reason) if is_of_no_policy(reason));
     is_refused && is_icmp_error(key)
+}
+
+/// Whether packets are dropped for it that no policy is for.
+const fn is_of_no_policy(reason: DropReason) -> bool {
+    matches!(reason, DropReason::PolicyNoMatch | DropReason::PolicyWrongSelector)
 }
 
 /// Whether packets of the flow say what became of others.
