@@ -315,21 +315,35 @@ fn runs<const LINK: usize, const READS: bool>(
     let mut at = 0;
     while at < count {
         let (left, rows) = (&mut packets[at..], &mut records[at..]);
-        let mut done = run::<LINK, READS, u64>(left, rows, &mut keys[at..], shared, station);
-        if at + done < count {
-            let from = at + done;
-            let (left, rows) = (&mut packets[from..], &mut records[from..]);
-            done += run::<LINK, READS, [u64; 4]>(left, rows, &mut keys[from..], shared, station);
-        }
-        if done == 0 {
-            done = others(&mut packets[at..], &mut records[at..], &mut keys[at..]);
-        }
+        at += run::<LINK, READS, u64>(left, rows, &mut keys[at..], shared, station);
+        let Some(next) = packets.get(at) else { break };
+        let protocol = protocol_of::<LINK>(next.bytes());
+        let (left, rows, keys) = (&mut packets[at..], &mut records[at..], &mut keys[at..]);
+        let done = match protocol {
+            Some(EtherType::IPV4) => 0,
+            Some(EtherType::IPV6) => {
+                run::<LINK, READS, [u64; 4]>(left, rows, keys, shared, station)
+            }
+            _ => others(left, rows, keys),
+        };
         // Nothing knows this one.
         if done == 0 {
             slow.push(at as u8);
-            done = 1;
         }
-        at += done;
+        at += done.max(1);
+    }
+}
+
+/// What a frame says that it carries, or what an IP packet seems to be if there is no link header.
+#[inline(always)]
+fn protocol_of<const LINK: usize>(frame: &[u8]) -> Option<EtherType> {
+    match LINK {
+        0 => match frame.first()? >> 4 {
+            4 => Some(EtherType::IPV4),
+            6 => Some(EtherType::IPV6),
+            _ => None,
+        },
+        _ => frame.get(LINK - 2..)?.first_chunk().map(|it| EtherType(u16::from_be_bytes(*it))),
     }
 }
 
@@ -339,6 +353,17 @@ fn find_table(batch: &mut Packets) {
     let first = records.first().map(|record| record.facts).unwrap_or_default();
     let different = records.iter().fold(0, |all, record| all | (record.facts.0 ^ first.0));
     batch.table = (different & TABLE_FACTS == 0).then_some(table_of(first));
+}
+
+impl Packets {
+    /// Notes what is known of a packet that was judged in full.
+    fn note(&mut self, at: usize, headers: &Headers, source: &Source) {
+        self.records[at].facts = source.shared.facts(Facts::of(headers));
+        match key::words(headers, source.arrival, source.shared.reads) {
+            Words::V4(key) => self.records[at].key = key,
+            Words::V6(key) => self.v6[at] = key,
+        }
+    }
 }
 
 impl<'n> Parser<'_, 'n> {
@@ -351,27 +376,39 @@ impl<'n> Parser<'_, 'n> {
         slow: &[u8],
         mut open: impl FnMut(&mut Self, Packet) -> Option<(Packet, Source)>,
     ) {
-        let packets = core::mem::take(&mut *batch.packets);
-        let mut slow = slow.iter().copied().peekable();
-        for (at, packet) in packets.into_iter().enumerate() {
-            let to = batch.packets.len();
-            if slow.next_if_eq(&(at as u8)).is_none() {
-                if to != at {
-                    batch.relocate(at, to);
-                }
-                batch.packets.push(packet);
-                continue;
-            }
-            let Some((packet, source)) = open(self, packet) else { continue };
-            let Some((packet, headers)) = self.packet(packet, &source) else { continue };
-            batch.records[to].facts = source.shared.facts(Facts::of(&headers));
-            match key::words(&headers, source.arrival, source.shared.reads) {
-                Words::V4(key) => {
-                    batch.records[to].key = key;
-                }
-                Words::V6(key) => batch.v6[to] = key,
-            }
+        let mut judge = |packet| {
+            let (packet, source) = open(self, packet)?;
+            let (packet, headers) = self.packet(packet, &source)?;
+            Some((packet, headers, source))
+        };
+        let mut slow = slow.iter().map(|at| usize::from(*at));
+        // Those that go on keep their places, and so do all others.
+        let gap = slow.by_ref().find(|&at| {
+            // Meanwhile the last one stands in its place.
+            let Some((packet, headers, source)) = judge(batch.packets.swap_remove(at)) else {
+                let moved = &mut batch.packets[at..];
+                moved.rotate_left(moved.len().min(1));
+                return true;
+            };
             batch.packets.push(packet);
+            let last = batch.packets.len() - 1;
+            batch.packets.swap(at, last);
+            batch.note(at, &headers, &source);
+            false
+        });
+        if let Some(gap) = gap {
+            let behind: Batch = batch.packets.drain(gap..).collect();
+            let mut slow = slow.peekable();
+            for (at, packet) in (gap + 1..).zip(behind) {
+                let to = batch.packets.len();
+                if slow.next_if_eq(&at).is_none() {
+                    batch.relocate(at, to);
+                    batch.packets.push(packet);
+                } else if let Some((packet, headers, source)) = judge(packet) {
+                    batch.note(to, &headers, &source);
+                    batch.packets.push(packet);
+                }
+            }
         }
         find_table(batch);
     }
