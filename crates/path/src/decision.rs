@@ -289,6 +289,11 @@ impl Decision {
         self.way & PASSING != 0
     }
 
+    /// What it asks of connections is done: it is applied as one that may be kept.
+    pub(crate) fn confirmed(&mut self) {
+        self.way &= !PASSING;
+    }
+
     /// The same, whose packets the helper of their connection reads.
     pub(crate) fn helped(mut self) -> Self {
         self.way |= HELPED;

@@ -307,10 +307,17 @@ impl Applier<'_, '_> {
         if records.iter().fold(0, |all, record| all | (number(record) ^ first)) == 0 {
             return self.extensions.count(first as u32, run.packets as u64, run.bytes, now);
         }
+        let (mut last, mut packets, mut bytes) = (first, 0, 0);
         for record in records {
-            let length = record.facts.total_length();
-            self.extensions.count(number(record) as u32, 1, length.into(), now);
+            let number = number(record);
+            if number != last {
+                self.extensions.count(last as u32, packets, bytes, now);
+                (last, packets, bytes) = (number, 0, 0);
+            }
+            packets += 1;
+            bytes += u64::from(record.facts.total_length());
         }
+        self.extensions.count(last as u32, packets, bytes, now);
     }
 
     /// Drops a packet whose buffer somebody else takes back. Returns false, and does nothing, if it is to

@@ -56,6 +56,8 @@ pub(crate) fn confirm(
         if at < count {
             confirming.confirm(batch, at, connections, counted);
             confirming.name_translating(batch, at);
+            // It may leave with others from now on.
+            batch.records[at].decision.confirmed();
             at += 1;
         }
     }
