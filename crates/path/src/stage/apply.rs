@@ -163,9 +163,9 @@ pub(crate) fn apply(batch: &mut Packets, queues: &mut Queues, applier: &mut Appl
             }
         }
         // Copies of it would leave before the frames that are ahead of it.
-        if let Verdict::Drop(reason) = decision.verdict()
+        if decision.is_dropped()
             && !decision.is_copied()
-            && applier.drop_in_place(&mut packets[done.count()], record, &v6[at], reason, queues)
+            && applier.drop_in_place(&mut packets[done.count()], record, &v6[at], queues)
         {
             tally.add(decision.policies(), 1, record.facts.total_length().into(), objects);
             done.dropped += 1;
@@ -321,33 +321,40 @@ impl Applier<'_, '_> {
     }
 
     /// Drops a packet whose buffer somebody else takes back. Returns false, and does nothing, if it is to
-    /// be judged once more.
+    /// be judged once more, or refused though it is for another station.
     #[inline(never)]
     fn drop_in_place(
         &mut self,
         packet: &mut Packet,
         record: &Record,
         v6: &[u64; key::V6],
-        reason: DropReason,
         queues: &mut Queues,
     ) -> bool {
         let Record { facts, decision, .. } = *record;
-        match decision.extension() {
-            None if !is_of_no_policy(reason) => {}
-            Some(number) if decision.is_counted() && !is_of_no_policy(reason) => {
+        let (reason, refusal) = match decision.verdict() {
+            Verdict::Drop(reason) => (reason, None),
+            Verdict::Refuse(reason, refusal) if !facts.is(FOREIGN) => (reason, Some(refusal)),
+            _ => return false,
+        };
+        let extension = decision.extension();
+        let is_counted_at_most = extension.is_none() || decision.is_counted();
+        if is_counted_at_most && refusal.is_none() && !is_of_no_policy(reason) {
+            if let Some(number) = extension {
                 let now = self.neighbours.outputs.now;
                 self.extensions.count(number, 1, facts.total_length().into(), now);
             }
-            extension => {
-                let mut known = known_of(packet, record, v6);
-                if is_judged_again(&known) {
-                    return false;
-                }
-                if let Some(number) = extension
-                    && self.features(number, packet, &mut known, queues)
-                {
-                    self.tap_drop(packet.bytes(), &known, reason);
-                }
+        } else {
+            let mut known = known_of(packet, record, v6);
+            if is_judged_again(&known) {
+                return false;
+            }
+            let mut features = |number| self.features(number, packet, &mut known, queues);
+            let is_tapped = extension.is_some_and(&mut features);
+            if let Some(refusal) = refusal {
+                self.tell_sender(packet, &known, IcmpError::Unreachable(refusal), queues);
+            }
+            if is_tapped {
+                self.tap_drop(packet.bytes(), &known, reason);
             }
         }
         self.neighbours.outputs.buffers.statistics.drops.add(reason, 1);
