@@ -79,9 +79,9 @@ impl Replay {
         seed[..8].copy_from_slice(&self.seed.to_be_bytes());
         let bar = self.bar(&taps);
 
-        let gateway = Gateway::new(config, seed, begin, |settings, _| {
+        let gateway = Gateway::new(config, seed, begin, |settings, id| {
             let tap = taps.get(&settings.name).context("a port without a capture")?;
-            tap.port().context("a port that is closed already")
+            tap.port(id).context("a port that is closed already")
         })?;
         let mut running = Running { gateway, taps, now: begin, last_packet: begin };
         running.run(&bar)?;
@@ -126,6 +126,7 @@ impl Replay {
     }
 
     fn options(&self, settings: &PortSettings, link: LinkKind) -> PcapOptions {
+        // The gateway gives it its number.
         let twin = twin::options(settings, PortId(0));
         PcapOptions {
             name: twin.name,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use io::pcap::{PcapPort, Skipped};
 use packet::{Batch, LinkKind, Pool, Port, PortError, PortStatistics, Time};
-use wire::Mac;
+use wire::{Mac, PortId};
 
 use crate::replay::neighbours::{self, Question};
 
@@ -41,10 +41,11 @@ impl Tap {
         Self(Arc::new(Mutex::new(Shared { port: Some(port), damage: None, questions })))
     }
 
-    /// The worker's side.
-    pub(crate) fn port(&self) -> Option<Box<dyn Port>> {
-        let shared = self.lock();
-        let port = shared.port.as_ref()?;
+    /// The worker's side, for the port of this number.
+    pub(crate) fn port(&self, id: PortId) -> Option<Box<dyn Port>> {
+        let mut shared = self.lock();
+        let port = shared.port.as_mut()?;
+        port.set_id(id);
         Some(Box::new(ReplayPort {
             tap: self.clone(),
             name: port.name().to_owned(),

@@ -111,6 +111,12 @@ impl PcapPort {
         (self.next_length.is_some() || self.failure.is_some()).then_some(self.time)
     }
 
+    /// Packets are said to have come by this port from now on. Captures may be opened before the
+    /// ports have their numbers.
+    pub fn set_id(&mut self, id: PortId) {
+        self.options.id = id;
+    }
+
     /// Bytes of the input read so far, and its size if that is known.
     pub fn progress(&self) -> (u64, Option<u64>) {
         self.reader.as_ref().map_or((0, Some(0)), PcapReader::progress)
