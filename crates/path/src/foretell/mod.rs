@@ -514,6 +514,20 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
         Ok(room)
     }
 
+    /// Whether a sender is told that its packet's next hop did not answer, as
+    /// [`errors::unanswered`] has it.
+    fn is_told_unanswered(&self, known: &Known, packet: &[u8]) -> bool {
+        let (headers, vrf) = (known.headers_of(packet), known.key.vrf);
+        let source = headers.addresses.source();
+        let Some(port) = self.port_of(known.key.origin) else { return false };
+        let is_own = Locality::new(self.tables).is_of_vrf(vrf, source)
+            || self.tables.port(port).is_some_and(|port| port.owns(source));
+        let error = IcmpError::Unreachable(Refusal::HostUnreachable);
+        !is_own
+            && errors::may_answer(error, &headers)
+            && self.tables.source_in(vrf, port, source).is_some()
+    }
+
     /// The port that a packet came by. Of one that was decrypted it is that of its xfrm link, or the
     /// one that leads to the tunnel's other end.
     fn port_of(&self, origin: Origin) -> Option<PortId> {
@@ -564,7 +578,8 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
         let (to, is_own) = (known.key.addresses.destination(), known.facts.is(Facts::OWN));
         let Some(slot) = leaving.slot else {
             let to = self.neighbour.unwrap_or(to);
-            return match self.emit(leaving.next_hop, Some(to), !is_own) {
+            let is_told = !is_own && self.is_told_unanswered(known, packet);
+            return match self.emit(leaving.next_hop, Some(to), is_told) {
                 Ok(Emitted::Waits) => Fate::SentOnceResolved,
                 Ok(Emitted::Sent) => Fate::SentInClear,
                 Err(reason) => Fate::Dropped(reason),
