@@ -34,6 +34,9 @@ const CHUNKS: usize = 32;
 const PERIOD: Duration = Duration::from_millis(5);
 const IDLE_PERIOD: Duration = Duration::from_millis(100);
 
+/// What the system's clock may gain or lose on the workers' before it is followed, in nanoseconds.
+const DRIFT: u64 = 100_000;
+
 /// Copies taken from one worker before others have their turn.
 const AT_ONCE: usize = 4096;
 
@@ -287,8 +290,9 @@ pub(crate) fn start(
     (taps, traces): (Taps, Traces),
     clock: Clock,
 ) -> std::io::Result<()> {
+    let mut wall = Wall { clock, offset: 0 };
     let run = move || loop {
-        let (is_used, is_full) = empty(&mut readers, (&taps, &traces), clock.now());
+        let (is_used, is_full) = empty(&mut readers, (&taps, &traces), &mut wall);
         match (is_used, is_full) {
             (_, true) => thread::yield_now(),
             (true, false) => thread::sleep(PERIOD),
@@ -300,10 +304,14 @@ pub(crate) fn start(
 
 /// Takes copies and traces out of the rings. Returns whether somebody wants any, and whether more
 /// wait.
-fn empty(readers: &mut [TapReader], (taps, traces): (&Taps, &Traces), now: Time) -> (bool, bool) {
+fn empty(
+    readers: &mut [TapReader],
+    (taps, traces): (&Taps, &Traces),
+    wall: &mut Wall,
+) -> (bool, bool) {
     let mut hub = taps.hub();
-    let wall = wall_time();
-    let offset = wall.wrapping_sub(now.0);
+    let (now, offset) = wall.look();
+    let wall = offset.wrapping_add(now.0);
     let mut is_full = false;
     for (worker, reader) in readers.iter_mut().enumerate() {
         let mut left = AT_ONCE;
@@ -332,6 +340,32 @@ fn empty(readers: &mut [TapReader], (taps, traces): (&Taps, &Traces), now: Time)
     }
     traces.look_after(now);
     (!hub.feeds.is_empty() || traces.are_there(), is_full)
+}
+
+/// Makes times since 1970 of the workers' times.
+struct Wall {
+    clock: Clock,
+    /// From the workers' time to that since 1970.
+    offset: u64,
+}
+
+impl Wall {
+    /// The workers' time, and what makes times since 1970 of such.
+    ///
+    /// That is steady while the system's clock is. If it were taken anew each time, copies of one
+    /// packet for several taps, which may be read at different times, would have different times,
+    /// and packets of one file times in the wrong order.
+    fn look(&mut self) -> (Time, u64) {
+        let (before, wall, after) = (self.clock.now(), wall_time(), self.clock.now());
+        let offset = wall.wrapping_sub(before.0);
+        let is_off = offset.wrapping_sub(self.offset).cast_signed().unsigned_abs() > DRIFT;
+        // The thread may have been made to wait between the clocks.
+        let is_exact = after.since(before).as_nanos() < u128::from(DRIFT);
+        if is_off && (is_exact || self.offset == 0) {
+            self.offset = offset;
+        }
+        (after, self.offset)
+    }
 }
 
 /// Nanoseconds since 1970.
@@ -421,6 +455,19 @@ mod tests {
         let feed = hub.feeds.get_mut(&tap.spec.id).unwrap();
         feed.packet(&record(tap.spec.id, &bytes), 0);
         assert_eq!(feed.told, tap.meter.lost());
+    }
+
+    #[test]
+    fn times_of_the_system_follow_its_clock_and_not_the_scheduler() {
+        let mut wall = Wall { clock: Clock::start(), offset: 0 };
+        // The first look may have been interrupted.
+        let first = (0..100).map(|_| wall.look().1).last().unwrap();
+        assert!(first > 0);
+        assert!((0..10_000).all(|_| wall.look().1.abs_diff(first) <= 2 * DRIFT));
+        // The clock was set.
+        wall.offset -= 10 * DRIFT;
+        while wall.look().1 == first - 10 * DRIFT {}
+        assert!(wall.look().1.abs_diff(first) <= 2 * DRIFT);
     }
 
     #[test]
