@@ -44,7 +44,7 @@ impl Publisher {
         tables.log.forget(tables.generation);
         tables.lineage = Arc::default();
         tables.judge_parsing(None);
-        tables.find_spans(None);
+        tables.make_spans(tables.without_spans(None));
         tables.policy_generation = tables.policy_generation.min(tables.generation);
         tables.restart_vrfs(tables.generation);
         Self { shared: Arc::new(ArcSwap::from_pointee(tables)), retired: Vec::new() }
@@ -75,7 +75,9 @@ impl Publisher {
         }
         tables.generation = generation;
         tables.judge_parsing(Some(&current));
-        tables.find_spans(Some(&**current).filter(|_| descends));
+        let before = Some(&**current).filter(|_| descends);
+        let without_spans = tables.without_spans(before);
+        tables.make_spans(without_spans);
         drop(current);
         self.retired.push(self.shared.swap(Arc::new(tables)));
         self.reap();

@@ -132,6 +132,9 @@ impl RoutingTable {
 
     /// Sets the route of its prefix, which has no host bits.
     pub(crate) fn set(&mut self, route: Route) -> Result<(), TableError> {
+        if self.route_of(route.prefix) == Some(&route) {
+            return Ok(());
+        }
         self.check_room(route.prefix)?;
         if matches!(route.kind, RouteKind::Local | RouteKind::Broadcast) {
             Arc::make_mut(&mut self.own).insert(route.prefix.address());

@@ -69,7 +69,7 @@ use shares::Shares;
 pub use sides::Boundary;
 
 /// What packets read of so many VRFs stays in the processor's caches.
-const MANY_VRFS: usize = 256;
+const FEW_VRFS: usize = 256;
 
 /// How many VRFs, or ports, are copied together when one of them changes: pointers to them. For each
 /// such chunk a copy of all has a pointer.
@@ -100,12 +100,14 @@ pub struct Tables {
     parted: u64,
     /// By number; the numbers of removed ones are used again.
     vrfs: Slots<Arc<Vrf>, VRF_CHUNK>,
+    /// More places for them are many.
+    few_vrfs: usize,
     vrf_numbers: Numbers,
     vrf_names: Names,
     /// Of each of them, by number, as of the last publication.
     parsing: Arc<[VrfParsing]>,
-    /// Where VRFs are many, the routes of each, by number. Not of one whose routes have changed
-    /// since the last publication, or are too many.
+    /// Where VRFs are many, the routes of each as of the last publication, by number. Not of one that
+    /// has too many.
     spans: RouteSpans,
     /// Whose each routing table is.
     table_owners: Map<TableId, VrfId>,
@@ -202,6 +204,7 @@ impl Tables {
             lookup_engine: LookupEngine::default(),
             parted: 0,
             vrfs,
+            few_vrfs: FEW_VRFS,
             vrf_numbers,
             vrf_names,
             parsing: Arc::default(),
@@ -294,7 +297,13 @@ impl Tables {
     /// Whether there are so many VRFs that one of them is far away when its next packet comes.
     #[inline(always)]
     pub fn has_many_vrfs(&self) -> bool {
-        self.vrfs.places() > MANY_VRFS
+        self.vrfs.places() > self.few_vrfs
+    }
+
+    /// VRFs are many if their numbers go beyond this, rounded up to a multiple of 64; beyond 256
+    /// unless it is set. No result depends on it: what is done for many VRFs can be tried with few.
+    pub fn set_few_vrfs(&mut self, most: usize) {
+        self.few_vrfs = most;
     }
 
     /// Asks for the memory in which routes of packets of several VRFs are found, step by step, so
@@ -303,7 +312,7 @@ impl Tables {
     pub fn prefetch_routes(&self, packets: impl Iterator<Item = (VrfId, IpAddr)> + Clone) {
         packets.clone().filter_map(|(vrf, _)| self.vrf(vrf)).for_each(packet::prefetch);
         self.spans.prefetch(packets.clone());
-        let others = packets.filter(|(vrf, to)| !self.spans.has(*vrf, *to));
+        let others = packets.filter(|(vrf, to)| !self.spans.may_have(*vrf, *to));
         let tables = others.filter_map(|(vrf, to)| Some((&self.vrf(vrf)?.routes, to)));
         RoutingTable::prefetch(tables);
     }
@@ -319,6 +328,12 @@ impl Tables {
         let kind = self.spans.kind((id, &vrf.routes), destination);
         debug_assert_eq!(kind, vrf.route(destination).map(|route| route.kind), "{destination}");
         kind
+    }
+
+    /// Whether the route to `destination` in the table of a VRF is found in spans, which no result
+    /// depends on.
+    pub fn has_spans(&self, vrf: VrfId, destination: IpAddr) -> bool {
+        self.vrf(vrf).is_some_and(|found| self.spans.has((vrf, &found.routes), destination))
     }
 
     /// What parsing a packet takes of its VRF, of a snapshot that was published. Of a VRF that is

@@ -9,8 +9,10 @@
 //! a time, all in a line or two, all are compared. The first 16 stand in a place that follows from the
 //! VRF's number alone.
 //!
-//! They are made from the whole table at each publication that has changed it, which a limit of
-//! [`MAX_ROUTES`] bounds. [`Fib`] is what is changed, and what has all other tables.
+//! Those of a family are made from its whole [`Fib`], which a limit of [`MAX_ROUTES`] bounds, at each
+//! publication that has changed it. They have a copy of what they were made from, and are read while
+//! the table still has that: a table that is changed is looked up in its [`Fib`] meanwhile, as all
+//! others are, and whoever changes it need not know of spans.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -101,8 +103,8 @@ const _: () = assert!(size_of::<Found>() == 8);
 /// there are none.
 #[derive(Clone)]
 pub(crate) struct RouteSpans {
-    v4: Slots<Spans<u32>, CHUNK>,
-    v6: Slots<Spans<u64>, CHUNK>,
+    v4: All<u32>,
+    v6: All<u64>,
 }
 
 impl RouteSpans {
@@ -110,17 +112,18 @@ impl RouteSpans {
         Self { v4: Slots::new(), v6: Slots::new() }
     }
 
-    /// Makes those that are missing of a table.
-    pub(crate) fn make(&mut self, vrf: VrfId, table: &RoutingTable) {
-        let (v4, v6) = table.fibs();
-        make(&mut self.v4, vrf, v4);
-        make(&mut self.v6, vrf, v6);
+    /// Whether all are there that the table of a VRF should have, and no others; none if there is no
+    /// such VRF.
+    pub(crate) fn are_of(&self, vrf: u32, table: Option<&RoutingTable>) -> bool {
+        let (v4, v6) = table.map(RoutingTable::fibs).unzip();
+        are_of(&self.v4, vrf, v4) && are_of(&self.v6, vrf, v6)
     }
 
-    /// The table has changed, or is gone.
-    pub(crate) fn remove(&mut self, vrf: VrfId) {
-        self.v4.remove(vrf.0.into());
-        self.v6.remove(vrf.0.into());
+    /// Makes it so. Those of a family that has not changed stay.
+    pub(crate) fn follow(&mut self, vrf: u32, table: Option<&RoutingTable>) {
+        let (v4, v6) = table.map(RoutingTable::fibs).unzip();
+        follow(&mut self.v4, vrf, v4);
+        follow(&mut self.v6, vrf, v6);
     }
 
     /// Whether there may be any: VRFs are many.
@@ -162,33 +165,80 @@ impl RouteSpans {
         );
     }
 
-    /// Whether there are those that an address is looked up in.
+    /// Whether there are those that an address is looked up in, if the table has not changed since.
     #[inline(always)]
-    pub(crate) fn has(&self, vrf: VrfId, destination: IpAddr) -> bool {
+    pub(crate) fn may_have(&self, vrf: VrfId, destination: IpAddr) -> bool {
         match destination {
             IpAddr::V4(_) => self.v4.get(vrf.0.into()).is_some(),
             IpAddr::V6(_) => self.v6.get(vrf.0.into()).is_some(),
         }
     }
+
+    /// Where those of each family are, which tells whether they are as they were.
+    #[cfg(test)]
+    pub(crate) fn places(&self, vrf: VrfId) -> [Option<usize>; 2] {
+        let number = vrf.0.into();
+        let v4 = self.v4.get(number).map(|spans| spans.leaves.as_ptr().addr());
+        [v4, self.v6.get(number).map(|spans| spans.leaves.as_ptr().addr())]
+    }
+
+    /// Whether there are those that an address is looked up in.
+    pub(crate) fn has(&self, (vrf, table): (VrfId, &RoutingTable), destination: IpAddr) -> bool {
+        let (v4, v6) = table.fibs();
+        match destination {
+            IpAddr::V4(_) => of(&self.v4, vrf.0.into(), v4).is_some(),
+            IpAddr::V6(_) => of(&self.v6, vrf.0.into(), v6).is_some(),
+        }
+    }
 }
 
-fn make<W: Word>(all: &mut Slots<Spans<W>, CHUNK>, vrf: VrfId, routes: &Fib<W::Address, Route>) {
-    let number = vrf.0.into();
-    if (1..=MAX_ROUTES).contains(&routes.len()) && all.get(number).is_none() {
-        all.set(number, Spans::of(routes));
+/// The spans of one family.
+type All<W> = Slots<Spans<W>, CHUNK>;
+
+/// See [`RouteSpans::are_of`].
+fn are_of<W: Word>(all: &All<W>, vrf: u32, routes: Option<&Fib<W::Address, Route>>) -> bool {
+    match routes.filter(|routes| has_room(routes)) {
+        Some(routes) => of(all, vrf, routes).is_some(),
+        None => all.get(vrf).is_none(),
     }
+}
+
+/// See [`RouteSpans::follow`].
+fn follow<W: Word>(all: &mut All<W>, vrf: u32, routes: Option<&Fib<W::Address, Route>>) {
+    if are_of(all, vrf, routes) {
+        return;
+    }
+    match routes.filter(|routes| has_room(routes)) {
+        Some(routes) => all.set(vrf, Spans::of(routes)),
+        None => all.remove(vrf),
+    };
+}
+
+/// Whether a table has spans.
+fn has_room<K: Key>(routes: &Fib<K, Route>) -> bool {
+    (1..=MAX_ROUTES).contains(&routes.len())
+}
+
+/// The spans of a VRF, if its routes are those that they were made from.
+#[inline(always)]
+fn of<'s, W: Word>(
+    all: &'s All<W>,
+    vrf: u32,
+    routes: &Fib<W::Address, Route>,
+) -> Option<&'s Spans<W>> {
+    all.get(vrf).filter(|spans| spans.routes.is_same(routes))
 }
 
 /// See [`RouteSpans::kind`]. Few gateways have so many VRFs, and others need not have it near.
 #[cold]
 #[inline(never)]
 fn kind<W: Word>(
-    all: &Slots<Spans<W>, CHUNK>,
+    all: &All<W>,
     routes: &Fib<W::Address, Route>,
     vrf: VrfId,
     address: W::Address,
 ) -> Option<RouteKind> {
-    let spans = all.get(vrf.0.into());
+    let spans = of(all, vrf.0.into(), routes);
     match spans.map_or(Found::Ask, |spans| spans.find(W::of(address))) {
         Found::Route(kind) => Some(kind),
         Found::Nothing => None,
@@ -198,10 +248,7 @@ fn kind<W: Word>(
 
 /// See [`RouteSpans::prefetch`].
 #[inline(always)]
-fn prefetch<W: Word>(
-    all: &Slots<Spans<W>, CHUNK>,
-    lookups: impl Iterator<Item = (VrfId, W)> + Clone,
-) {
+fn prefetch<W: Word>(all: &All<W>, lookups: impl Iterator<Item = (VrfId, W)> + Clone) {
     let lookups = lookups.take(TOGETHER);
     lookups.clone().for_each(|(vrf, _)| all.prefetch(vrf.0.into()));
     let spans = lookups.filter_map(|(vrf, address)| Some((all.get(vrf.0.into())?, address)));
@@ -230,13 +277,15 @@ struct Firsts<W>([W; WIDTH]);
 /// Spans of a family.
 #[derive(Clone)]
 #[repr(C, align(64))]
-struct Spans<W> {
+struct Spans<W: Word> {
     /// Where the middle nodes begin, or the leaves if there are none.
     firsts: Firsts<W>,
     /// Where the leaves begin, if they are more than [`WIDTH`].
     middle: Arc<[Firsts<W>]>,
     /// One at least.
     leaves: Arc<[Leaf<W>]>,
+    /// What they were made from.
+    routes: Fib<W::Address, Route>,
 }
 
 /// Spans one after the other.
@@ -250,14 +299,15 @@ struct Leaf<W> {
 impl<W: Word> Spans<W> {
     fn of(routes: &Fib<W::Address, Route>) -> Self {
         let leaves: Arc<[Leaf<W>]> = Cut::of(routes).chunks(WIDTH).map(Leaf::of).collect();
+        let routes = routes.clone();
         let begin = leaves.iter().map(|leaf| leaf.firsts.0[0]);
         if leaves.len() <= WIDTH {
-            return Self { firsts: filled_up(begin), middle: Arc::default(), leaves };
+            return Self { firsts: filled_up(begin), middle: Arc::default(), leaves, routes };
         }
         let begin: Vec<W> = begin.collect();
         let middle: Arc<[Firsts<W>]> =
             begin.chunks(WIDTH).map(|some| filled_up(some.iter().copied())).collect();
-        Self { firsts: filled_up(middle.iter().map(|firsts| firsts.0[0])), middle, leaves }
+        Self { firsts: filled_up(middle.iter().map(|firsts| firsts.0[0])), middle, leaves, routes }
     }
 
     #[inline(always)]
@@ -362,7 +412,7 @@ impl<W: Word> Cut<W> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     use proptest::prelude::*;
@@ -424,16 +474,20 @@ mod tests {
     impl Both {
         fn of(table: RoutingTable) -> Self {
             let mut spans = RouteSpans::new();
-            spans.make(VRF, &table);
+            spans.follow(VRF.0.into(), Some(&table));
             let long = table.routes().filter(|route| route.prefix.length() > 64);
             let asked = long.filter_map(|route| half(route.prefix.address())).collect();
             Self { table, spans, asked }
         }
 
+        fn has(&self, address: IpAddr) -> bool {
+            self.spans.has((VRF, &self.table), address)
+        }
+
         fn check(&self, address: IpAddr) {
             let route = self.table.route(address);
             let expected = match half(address) {
-                _ if !self.spans.has(VRF, address) => Found::Ask,
+                _ if !self.has(address) => Found::Ask,
                 Some(half) if self.asked.contains(&half) => Found::Ask,
                 _ => route.map_or(Found::Nothing, |route| Found::Route(route.kind)),
             };
@@ -450,10 +504,62 @@ mod tests {
         }
     }
 
+    /// An address and those beside it.
+    fn near(address: IpAddr) -> impl Iterator<Item = IpAddr> {
+        [u128::MAX, 0, 1].into_iter().map(move |by| match address {
+            IpAddr::V4(address) => v4(address.to_bits().wrapping_add(by as u32)),
+            IpAddr::V6(address) => v6(address.to_bits().wrapping_add(by)),
+        })
+    }
+
     fn half(address: IpAddr) -> Option<u64> {
         match address {
             IpAddr::V4(_) => None,
             IpAddr::V6(address) => Some((address.to_bits() >> 64) as u64),
+        }
+    }
+
+    /// Some prefixes of a few addresses, what is beside them, and all kinds of others.
+    fn crowded() -> impl Strategy<Value = Vec<(IpPrefix, u16)>> {
+        let length = || prop_oneof![2 => 0..=128_u8, 1 => Just(0), 1 => Just(32), 1 => Just(128)];
+        let near = (any::<bool>(), bits()).prop_flat_map(move |(is_v6, bits)| {
+            let of = (length(), -1..2_i8, 0..4_u16).prop_map(move |(length, beside, port)| {
+                let length = length.min(if is_v6 { 128 } else { 32 });
+                // As many bits as the prefix has not.
+                let step = 1_u128.checked_shl(128 - u32::from(length)).unwrap_or(0);
+                let bits = bits.wrapping_add_signed((step as i128).wrapping_mul(beside.into()));
+                (IpPrefix::new(address(is_v6, bits), length).unwrap().network(), port)
+            });
+            proptest::collection::vec(of, 1..12)
+        });
+        let others = proptest::collection::vec(prefix(), 0..20);
+        (proptest::collection::vec(near, 1..8), others).prop_map(|(near, others)| {
+            let others = others.into_iter().map(|(prefix, port)| (prefix.network(), port));
+            near.into_iter().flatten().chain(others).collect()
+        })
+    }
+
+    proptest! {
+        /// No [`Fib`] says what is expected: of all prefixes that hold an address, the longest does.
+        #[test]
+        fn spans_say_what_a_look_at_all_prefixes_does(
+            prefixes in crowded(),
+            probes in proptest::collection::vec((any::<bool>(), bits()), 20),
+        ) {
+            let all: BTreeMap<IpPrefix, u16> = prefixes.iter().copied().collect();
+            let both = Both::of(table(prefixes));
+            let ends = all.keys().flat_map(|prefix| {
+                let range = prefix.range();
+                [range.first(), range.last()].into_iter().flat_map(near)
+            });
+            let probes = probes.into_iter().map(|(is_v6, bits)| address(is_v6, bits));
+            for address in ends.chain(probes) {
+                let holding = all.iter().filter(|(prefix, _)| prefix.contains(address));
+                let longest = holding.max_by_key(|(prefix, _)| prefix.length());
+                let kind = longest.map(|(_, port)| RouteKind::Connected { port: PortId(*port) });
+                both.check(address);
+                prop_assert_eq!(both.spans.kind((VRF, &both.table), address), kind);
+            }
         }
     }
 
@@ -475,12 +581,7 @@ mod tests {
             for route in both.table.routes() {
                 let range = route.prefix.range();
                 for end in [range.first(), range.last()] {
-                    for by in [u128::MAX, 0, 1] {
-                        both.check(match end {
-                            IpAddr::V4(end) => v4(end.to_bits().wrapping_add(by as u32)),
-                            IpAddr::V6(end) => v6(end.to_bits().wrapping_add(by)),
-                        });
-                    }
+                    near(end).for_each(|address| both.check(address));
                 }
             }
         }
@@ -493,8 +594,8 @@ mod tests {
             let count = MAX_ROUTES as u32 + last;
             let host = |number: u32| IpPrefix::host(v4(u32::MAX - (count - 1 - number) * gap));
             let both = Both::of(table((0..count).map(|number| (host(number), number as u16))));
-            assert_eq!(both.spans.has(VRF, v4(0)), last == 0);
-            assert!(!both.spans.has(VRF, v6(1)), "there is no route of this family");
+            assert_eq!(both.has(v4(0)), last == 0);
+            assert!(!both.has(v6(1)), "there is no route of this family");
             let near = (0..=(count + 1) * gap).map(|number| v4(u32::MAX - number));
             near.chain([v4(0), v6(1)]).for_each(|address| both.check(address));
         }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use types::{IfId, LinkKind, Mac, PortId, ReversePath, Side, VlanId, VlanTag};
 use wire::{IpPrefix, VrfId};
 
-use super::{Boundary, MANY_VRFS, Tables};
+use super::{Boundary, FEW_VRFS, Tables};
 use crate::port::PortSpec;
 use crate::publish::Publisher;
 use crate::route::RouteSpec;
@@ -137,7 +137,7 @@ fn spans_of_routes_follow_publications() {
                 assert_eq!(tables.route_kind((vrf.id, vrf), inside(number)), kind);
             }
             let has = vrf.route_count() > 0 && !without.contains(&vrf.id);
-            assert_eq!(tables.spans.has(vrf.id, inside(0)), has, "{:?}", vrf.id);
+            assert_eq!(tables.has_spans(vrf.id, inside(0)), has, "{:?}", vrf.id);
         }
     };
     let blackhole = |tables: &mut Tables, vrf, number| {
@@ -150,11 +150,11 @@ fn spans_of_routes_follow_publications() {
     };
     let mut publisher = Publisher::new(Tables::new(1, 7));
     let mut tables = Tables::clone(&publisher.current());
-    let few: Vec<_> = (1..MANY_VRFS).map(|name| add(&mut tables, name)).collect();
+    let few: Vec<_> = (1..FEW_VRFS).map(|name| add(&mut tables, name)).collect();
     publisher.publish(tables);
     let mut tables = Tables::clone(&publisher.current());
     check(&tables, &few);
-    let last = add(&mut tables, MANY_VRFS);
+    let last = add(&mut tables, FEW_VRFS);
     let stranger = tables.clone();
     publisher.publish(tables);
     let mut tables = Tables::clone(&publisher.current());
@@ -173,7 +173,72 @@ fn spans_of_routes_follow_publications() {
     publisher.publish(stranger);
     let tables = publisher.current();
     check(&tables, &[]);
-    assert!(tables.spans.has(last, inside(0)) && tables.spans.has(few[7], inside(0)));
+    assert!(tables.has_spans(last, inside(0)) && tables.has_spans(few[7], inside(0)));
+}
+
+/// Spans are made anew of a family whose routes have changed, and of no other.
+#[test]
+fn spans_stay_while_no_lookup_finds_another_route() {
+    let mut tables = Tables::new(1, 7);
+    tables.set_few_vrfs(0);
+    let vrf = tables.add_vrf("a").unwrap();
+    let into = tables.add_vrf("b").unwrap();
+    let prefixes: [IpPrefix; 2] = ["10.3.0.0/24", "fd03::/64"].map(|text| text.parse().unwrap());
+    let port = addressed(spec(0, vrf), "10.0.0.1/24");
+    tables.add_port(PortId(0), port.clone()).unwrap();
+    for prefix in prefixes {
+        tables.set_route(vrf, prefix, RouteSpec::Blackhole).unwrap();
+    }
+    let mut publisher = Publisher::new(tables);
+    let mut check = |what: &str, change: &dyn Fn(&mut Tables), stay: [bool; 2]| {
+        let before = publisher.current();
+        let mut tables = Tables::clone(&before);
+        change(&mut tables);
+        let has = prefixes.map(|prefix| tables.has_spans(vrf, prefix.address()));
+        assert_eq!(has, stay, "{what}");
+        publisher.publish(tables);
+        let now = publisher.current();
+        let has = prefixes.map(|prefix| now.has_spans(vrf, prefix.address()));
+        assert_eq!(has, [true; 2], "{what}");
+        let [places, former] = [&now, &before].map(|tables| tables.spans.places(vrf));
+        assert_eq!([0, 1].map(|family| places[family] == former[family]), stay, "{what}");
+    };
+    for (family, prefix) in prefixes.into_iter().enumerate() {
+        let stay = [family != 0, family != 1];
+        let set = |spec: RouteSpec| {
+            move |tables: &mut Tables| tables.set_route(vrf, prefix, spec.clone()).unwrap()
+        };
+        check("another route", &set(RouteSpec::Prohibit), stay);
+        check("the same route", &set(RouteSpec::Prohibit), [true; 2]);
+        check("a leak", &set(RouteSpec::Vrf { vrf: into }), stay);
+        let remove = |tables: &mut Tables| _ = tables.remove_route(vrf, prefix).unwrap();
+        let add = |tables: &mut Tables| {
+            let longer = IpPrefix::new(prefix.address(), prefix.length() + 1).unwrap();
+            tables.set_route(vrf, longer, RouteSpec::Blackhole).unwrap();
+        };
+        check("one more", &add, stay);
+        check("one less", &remove, stay);
+    }
+    let source = |tables: &mut Tables| {
+        let own = "10.0.0.1".parse().unwrap();
+        tables.set_route_source(vrf, prefixes[0], Some(own)).unwrap();
+    };
+    check("a source", &source, [true; 2]);
+    let add = |tables: &mut Tables| tables.add_port(PortId(1), spec(1, vrf)).unwrap();
+    check("a port without an address", &add, [true; 2]);
+    let down = PortSpec { up: false, ..port.clone() };
+    check("a port down", &|tables| tables.update_port(PortId(0), down.clone()).unwrap(), [true; 2]);
+    let moved = addressed(port.clone(), "10.0.1.1/24");
+    let address = |tables: &mut Tables| tables.update_port(PortId(0), moved.clone()).unwrap();
+    check("another address", &address, [false, true]);
+    check("a port less", &|tables| tables.remove_port(PortId(1)).unwrap(), [true; 2]);
+    check("an address less", &|tables| tables.remove_port(PortId(0)).unwrap(), [false, true]);
+    let elsewhere = |tables: &mut Tables| {
+        tables.set_route(into, prefixes[0], RouteSpec::Blackhole).unwrap();
+        tables.remove_vrf(into).unwrap();
+    };
+    check("another VRF", &elsewhere, [true; 2]);
+    assert_eq!(publisher.current().spans.places(into), [None; 2], "no spans without a VRF");
 }
 
 #[derive(Clone, Debug)]

@@ -124,19 +124,25 @@ impl Tables {
         self.parsing = all.into();
     }
 
-    /// Makes the spans of routes, if VRFs are many, before the snapshot is published after `before`,
-    /// from which it descends. Only VRFs that have changed are read.
-    pub(crate) fn find_spans(&mut self, before: Option<&Self>) {
+    /// The VRFs without the spans that they should have, by number, if VRFs are many: of those that
+    /// have changed since `before`, from which these tables descend. Only they are read.
+    pub(crate) fn without_spans(&self, before: Option<&Self>) -> BTreeSet<u32> {
         if !self.has_many_vrfs() {
-            return;
+            return BTreeSet::new();
         }
         let none = Slots::new();
         let vrfs =
             before.filter(|before| before.has_many_vrfs()).map_or(&none, |before| &before.vrfs);
-        for number in self.vrfs.changed_since(vrfs) {
-            if let Some(vrf) = self.vrfs.get(number) {
-                self.spans.make(vrf.id, &vrf.routes);
-            }
+        let changed = self.vrfs.changed_since(vrfs);
+        let routes = |number: u32| self.vrfs.get(number).map(|vrf| &vrf.routes);
+        changed.filter(|number| !self.spans.are_of(*number, routes(*number))).collect()
+    }
+
+    /// Makes the spans that VRFs of these numbers should have.
+    pub(crate) fn make_spans(&mut self, vrfs: BTreeSet<u32>) {
+        for number in vrfs {
+            let routes = self.vrfs.get(number).map(|vrf| &vrf.routes);
+            self.spans.follow(number, routes);
         }
     }
 
@@ -310,7 +316,6 @@ impl Tables {
 
     /// The routes of a VRF, to change.
     pub(super) fn own_routes(&mut self, vrf: VrfId) -> Result<&mut RoutingTable, TableError> {
-        self.spans.remove(vrf);
         Ok(&mut self.vrf_mut(vrf)?.routes)
     }
 
@@ -374,7 +379,6 @@ impl Tables {
         self.remove_leaks(id)?;
         self.remove_filters(FilterTarget::Vrf(id));
         self.remove_taps(|tap| tap.target == FilterTarget::Vrf(id));
-        self.spans.remove(id);
         let gone = self.vrfs.remove(id.0.into());
         self.vrf_numbers.remove(id.0);
         self.vrf_names.remove(&name, id.0);
