@@ -1,5 +1,6 @@
 //! Handing snapshots from the one writer to the workers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Cache};
@@ -36,6 +37,8 @@ pub struct Publisher {
     /// Snapshots that a worker may still hold. The last reference is always dropped here, so no
     /// worker ever frees one.
     retired: Vec<Arc<Tables>>,
+    /// The VRFs without the spans of routes that they should have, by number.
+    without_spans: BTreeSet<u32>,
 }
 
 impl Publisher {
@@ -47,7 +50,8 @@ impl Publisher {
         tables.make_spans(tables.without_spans(None));
         tables.policy_generation = tables.policy_generation.min(tables.generation);
         tables.restart_vrfs(tables.generation);
-        Self { shared: Arc::new(ArcSwap::from_pointee(tables)), retired: Vec::new() }
+        let shared = Arc::new(ArcSwap::from_pointee(tables));
+        Self { shared, retired: Vec::new(), without_spans: BTreeSet::new() }
     }
 
     /// What workers read from.
@@ -76,11 +80,22 @@ impl Publisher {
         tables.generation = generation;
         tables.judge_parsing(Some(&current));
         let before = Some(&**current).filter(|_| descends);
-        let without_spans = tables.without_spans(before);
-        tables.make_spans(without_spans);
+        self.without_spans.append(&mut tables.without_spans(before));
         drop(current);
         self.retired.push(self.shared.swap(Arc::new(tables)));
         self.reap();
+    }
+
+    /// Where VRFs are many, makes the spans of routes that have changed and publishes them. To be
+    /// called some times a second. Meanwhile lookups find the same without spans, and routes that
+    /// change one by one are not laid out anew as a whole for each of them.
+    pub fn settle(&mut self) {
+        if self.without_spans.is_empty() {
+            return;
+        }
+        let mut tables = Tables::clone(&self.current());
+        tables.make_spans(core::mem::take(&mut self.without_spans));
+        self.publish(tables);
     }
 
     /// Frees retired snapshots that no worker holds any more. Call now and then; publishing does

@@ -9,8 +9,8 @@
 //! a time, all in a line or two, all are compared. The first 16 stand in a place that follows from the
 //! VRF's number alone.
 //!
-//! Those of a family are made from its whole [`Fib`], which a limit of [`MAX_ROUTES`] bounds, at each
-//! publication that has changed it. They have a copy of what they were made from, and are read while
+//! Those of a family are made from its whole [`Fib`], which a limit of [`MAX_ROUTES`] bounds, some
+//! times a second if it has changed. They have a copy of what they were made from, and are read while
 //! the table still has that: a table that is changed is looked up in its [`Fib`] meanwhile, as all
 //! others are, and whoever changes it need not know of spans.
 

@@ -357,6 +357,7 @@ impl Control {
     /// Does what is due. Returns which neighbours to ask whether they are still there. To be called
     /// about ten times a second.
     pub fn tick(&mut self, now: Time) -> Vec<Probe> {
+        self.publisher.settle();
         self.publisher.reap();
         self.sequences.tick(now);
         if now.since(self.flows_aged) >= Duration::from_secs(1) {

@@ -124,10 +124,9 @@ fn a_broadcast_address_stays_while_another_port_has_it() {
     assert!(!is_there(&tables));
 }
 
-/// Where VRFs are many, a publication makes spans of routes; who changes routes before the next one
-/// does without.
+/// Where VRFs are many, there are spans of routes; who changes routes does without for a moment.
 #[test]
-fn spans_of_routes_follow_publications() {
+fn spans_of_routes_follow_when_things_settle() {
     let prefix = |number: u16| -> IpPrefix { format!("10.0.{number}.0/24").parse().unwrap() };
     let inside = |number: u16| IpAddr::from([10, 0, number as u8, 1]);
     let check = |tables: &Tables, without: &[VrfId]| {
@@ -157,6 +156,7 @@ fn spans_of_routes_follow_publications() {
     let last = add(&mut tables, FEW_VRFS);
     let stranger = tables.clone();
     publisher.publish(tables);
+    publisher.settle();
     let mut tables = Tables::clone(&publisher.current());
     check(&tables, &[]);
     // Changes of all kinds.
@@ -168,9 +168,23 @@ fn spans_of_routes_follow_publications() {
     assert_eq!(tables.add_vrf("another"), Ok(few[6]));
     check(&tables, &[few[3], few[5]]);
     publisher.publish(tables);
+    check(&publisher.current(), &[few[3], few[5]]);
+    // Some that change again meanwhile, and others.
+    let mut tables = Tables::clone(&publisher.current());
+    blackhole(&mut tables, few[5], 3);
+    blackhole(&mut tables, few[200], 3);
+    check(&tables, &[few[3], few[5], few[200]]);
+    publisher.publish(tables);
+    check(&publisher.current(), &[few[3], few[5], few[200]]);
+    let before = publisher.current().generation();
+    publisher.settle();
     check(&publisher.current(), &[]);
+    assert_eq!(publisher.current().changes_since(before).unwrap().count(), 0);
+    publisher.settle();
+    assert_eq!(publisher.current().generation(), before + 1, "there was nothing to do");
     // One of another history.
     publisher.publish(stranger);
+    publisher.settle();
     let tables = publisher.current();
     check(&tables, &[]);
     assert!(tables.has_spans(last, inside(0)) && tables.has_spans(few[7], inside(0)));
@@ -197,6 +211,9 @@ fn spans_stay_while_no_lookup_finds_another_route() {
         let has = prefixes.map(|prefix| tables.has_spans(vrf, prefix.address()));
         assert_eq!(has, stay, "{what}");
         publisher.publish(tables);
+        let has = prefixes.map(|prefix| publisher.current().has_spans(vrf, prefix.address()));
+        assert_eq!(has, stay, "{what}");
+        publisher.settle();
         let now = publisher.current();
         let has = prefixes.map(|prefix| now.has_spans(vrf, prefix.address()));
         assert_eq!(has, [true; 2], "{what}");

@@ -68,6 +68,27 @@ fn a_vrf_as_with_linux() {
     assert!(!shown(&mut control, "link show lan").contains("master"));
 }
 
+/// Where VRFs are many, their routes are laid out at the first tick after they have changed.
+#[test]
+fn routes_of_many_vrfs_are_laid_out_by_ticks() {
+    let mut control = gateway();
+    (0..300).for_each(|number| run(&mut control, &format!("vrf add red{number}")));
+    let has_spans = |control: &Control| {
+        let tables = control.publisher.current();
+        let vrf = tables.vrf_named("red7").expect("it was added").id;
+        tables.has_spans(vrf, [10, 9, 0, 1].into())
+    };
+    for line in ["route add blackhole 10.9.0.0/16", "route add prohibit 10.9.0.0/24"] {
+        run(&mut control, &format!("{line} vrf red7"));
+        assert!(!has_spans(&control));
+        control.tick(NOW);
+        assert!(has_spans(&control));
+    }
+    let generation = control.publisher.current().generation();
+    control.tick(NOW);
+    assert_eq!(control.publisher.current().generation(), generation, "there was nothing to do");
+}
+
 /// In a hub, the SAs and tunnels of a tenant have their outer packets in another VRF. What the error
 /// names is what helps.
 #[test]
