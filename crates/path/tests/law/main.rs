@@ -1,10 +1,10 @@
 //! The law: with the cache, everything is as without it.
 //!
 //! Two and more gateways are made from the same events. One decides every packet, by trying policy
-//! after policy; the others have caches of all sizes and shapes, and the fast policy lookup.
-//! Whatever is done to their tables in between, and whatever comes in, the same bytes leave by the
-//! same ports in the same order, the same is dropped for the same reasons, and every policy and SA
-//! has counted the same. `PROPTEST_CASES` runs it longer.
+//! after policy; the others have caches of all sizes and shapes, the fast policy lookup, and spans of
+//! routes. Whatever is done to their tables in between, and whatever comes in, the same bytes leave
+//! by the same ports in the same order, the same is dropped for the same reasons, and every policy
+//! and SA has counted the same. `PROPTEST_CASES` runs it longer.
 
 mod cases;
 mod clock;
@@ -96,7 +96,7 @@ fn reference_of(workers: usize) -> Twin {
 }
 
 /// What the gateways that are to be like [`reference()`] have for a cache.
-const KINDS: [&str; 11] = [
+const KINDS: [&str; 13] = [
     "one place",
     "two places",
     "eight places",
@@ -108,6 +108,8 @@ const KINDS: [&str; 11] = [
     "for some tables",
     "none",
     "large, with the linear lookup",
+    "large, with spans",
+    "none, with spans",
 ];
 
 fn cached(kind: &str) -> Twin {
@@ -128,12 +130,13 @@ fn cached_of(workers: usize, kind: &str) -> Twin {
         "two sets" => settings(CacheMode::On, 8, Four),
         "by the clock" => settings(CacheMode::Auto, 64, Four),
         "for some tables" => for_some,
-        "none" => [CacheSettings::OFF; 4],
+        "none" | "none, with spans" => [CacheSettings::OFF; 4],
         _ => settings(CacheMode::On, 4096, Four),
     };
     let engine =
         if kind.ends_with("linear lookup") { LookupEngine::Linear } else { LookupEngine::Fast };
-    Twin::of(workers, engine, caches)
+    let twin = Twin::of(workers, engine, caches);
+    if kind.ends_with("with spans") { twin.with_spans() } else { twin }
 }
 
 /// Lets something happen to all.
@@ -283,6 +286,34 @@ fn connections_open_by_megaflows_in_these_cases() {
         by_megaflow += twins[0].1.by_megaflow();
     }
     assert!(by_megaflow > 1000, "{by_megaflow}");
+}
+
+/// Routes are found in spans in these cases, and are not where they have just changed.
+#[test]
+fn routes_are_found_in_spans_in_these_cases() {
+    let mut runner = TestRunner::new_with_rng(
+        Config::default(),
+        TestRng::from_seed(RngAlgorithm::ChaCha, &[14; 32]),
+    );
+    let mut found = [[0, 0]; 2];
+    for _ in 0..20 {
+        let (mut reference, mut peers) = (reference(), Peers::default());
+        let mut twins = [("none, with spans", cached("none, with spans"))];
+        let before = Happening::Publication(drawn(&mut runner, before()));
+        let sendings = drawn(&mut runner, prop::collection::vec(sending(), 40));
+        let happenings = drawn(&mut runner, prop::collection::vec(happening(), 20));
+        for happening in std::iter::once(before).chain(happenings) {
+            run(&mut reference, &mut twins, &sendings, &mut peers, &happening).unwrap();
+            if let Happening::Batch(_) = happening {
+                for (found, twin) in found.iter_mut().zip([&reference, &twins[0].1]) {
+                    let [in_spans, elsewhere] = twin.found_in_spans();
+                    *found = [found[0] + in_spans, found[1] + elsewhere];
+                }
+            }
+        }
+    }
+    let [[none, _], [in_spans, elsewhere]] = found;
+    assert!(none == 0 && in_spans > 1000 && elsewhere > 500, "{found:?}");
 }
 
 /// What comes of TCP in these cases is more than segments that are dropped as damaged.

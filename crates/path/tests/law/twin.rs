@@ -148,6 +148,18 @@ impl Twin {
         Self { workers, publisher, world, now: Time(1_000_000_000) }
     }
 
+    /// It lays routes out as if its VRFs were many.
+    pub(crate) fn with_spans(mut self) -> Self {
+        self.change(|world| world.tables.set_few_vrfs(0));
+        self.publisher.settle();
+        self
+    }
+
+    /// See [`World::found_in_spans`].
+    pub(crate) fn found_in_spans(&self) -> [usize; 2] {
+        World::found_in_spans(&self.publisher.current())
+    }
+
     pub(crate) fn workers(&self) -> usize {
         self.workers.len()
     }
@@ -156,6 +168,10 @@ impl Twin {
     pub(crate) fn publish(&mut self, acts: &[Act]) {
         self.world.now = self.now;
         self.change(|world| acts.iter().for_each(|act| world.apply(act)));
+        // Packets come before routes that have changed are laid out anew, or after.
+        if acts.len().is_multiple_of(2) {
+            self.publisher.settle();
+        }
     }
 
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut World)) {

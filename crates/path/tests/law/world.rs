@@ -378,6 +378,16 @@ impl World {
         world
     }
 
+    /// How many of the VRFs' routes to stations are found in spans, and how many are not.
+    pub(crate) fn found_in_spans(tables: &Tables) -> [usize; 2] {
+        let hosts = || HOSTS.iter().flatten().map(|host| parsed::<IpAddr>(host));
+        let all = tables.vrfs().flat_map(|vrf| hosts().map(move |host| (vrf, host)));
+        let routed = all.filter(|(vrf, host)| vrf.route(*host).is_some());
+        let (found, not): (Vec<_>, Vec<_>) =
+            routed.partition(|(vrf, host)| tables.has_spans(vrf.id, *host));
+        [found.len(), not.len()]
+    }
+
     /// Everything that leaves or enters by the first link is protected, by way of the first VRF.
     fn add_tunnel_of_link(&mut self) {
         let (mine, theirs) = TUNNELS[0];

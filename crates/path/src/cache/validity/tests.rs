@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use tables::{LookupEngine, Publisher, Tables};
 use wire::{
     Addresses, FragmentClass, Headers, Origin, PacketFields, PortId, Protocol, SaSlot, TcpFlags,
@@ -120,16 +123,23 @@ proptest! {
     #[test]
     fn what_holds_is_what_would_be_decided(
         engine in select(vec![LookupEngine::Linear, LookupEngine::Fast]),
-        keys in prop::collection::vec(key(), 60),
-        before in prop::collection::vec(act(), 0..30),
-        publications in prop::collection::vec((prop::collection::vec(act(), 1..4), any::<bool>()), 1..40),
+        keys in vec(key(), 60),
+        before in vec(act(), 0..30),
+        has_spans in any::<bool>(),
+        publications in vec((vec(act(), 1..4), any::<[bool; 2]>()), 1..40),
     ) {
         let mut world = World::new(engine);
+        if has_spans {
+            world.tables.set_few_vrfs(0);
+        }
         before.iter().for_each(|act| world.apply(act));
         let mut publisher = Publisher::new(world.tables.clone());
         let mut known: HashMap<FlowKey, ((Decision, Extension), u64)> = HashMap::new();
         let mut recent = Recent::new();
-        for (acts, looks) in &publications {
+        for (acts, [looks, settles]) in &publications {
+            if *settles {
+                publisher.settle();
+            }
             let tables = publisher.current();
             recent.advance(&tables);
             // What came by a port is in the port's VRF. What was decrypted is its SA's VRF's or its
@@ -172,8 +182,8 @@ proptest! {
     /// list would be a change that nobody is held against.
     #[test]
     fn every_question_is_listed(
-        keys in prop::collection::vec(key(), 30),
-        acts in prop::collection::vec(act(), 0..60),
+        keys in vec(key(), 30),
+        acts in vec(act(), 0..60),
     ) {
         let mut world = World::new(LookupEngine::Fast);
         acts.iter().for_each(|act| world.apply(act));
@@ -205,6 +215,32 @@ proptest! {
             }
         }
     }
+}
+
+/// What is decided in these cases is decided by routes in spans, and by others where they have
+/// changed.
+#[test]
+fn decisions_ask_spans_in_these_cases() {
+    let mut runner = TestRunner::deterministic();
+    let mut drawn = |strategy: BoxedStrategy<_>| strategy.new_tree(&mut runner).unwrap().current();
+    let mut found = [0, 0];
+    for _ in 0..20 {
+        let (keys, acts) = drawn((vec(key(), 60), vec(act(), 0..30)).boxed());
+        let mut world = World::new(LookupEngine::Fast);
+        world.tables.set_few_vrfs(0);
+        world.tables = Tables::clone(&Publisher::new(world.tables).current());
+        acts.iter().for_each(|act| world.apply(act));
+        let mut asked = Questions::default();
+        for key in &keys {
+            crate::decide(key, &world.tables, None, &mut asked);
+        }
+        for question in asked.0 {
+            if let Question::Route { vrf, address } = question {
+                found[usize::from(world.tables.has_spans(vrf, address))] += 1;
+            }
+        }
+    }
+    assert!(found.iter().all(|count| *count > 100), "{found:?}");
 }
 
 /// Nothing is said to hold that is older than the log.
