@@ -30,6 +30,10 @@ impl Reader {
     }
 }
 
+/// The VRFs whose routes [`Publisher::settle`] lays out at once, which takes about 0.2 ms for a table
+/// of 2,000 routes.
+pub(crate) const SETTLED: usize = 512;
+
 /// The single writer's side.
 #[derive(Debug)]
 pub struct Publisher {
@@ -39,6 +43,8 @@ pub struct Publisher {
     retired: Vec<Arc<Tables>>,
     /// The VRFs without the spans of routes that they should have, by number.
     without_spans: BTreeSet<u32>,
+    /// The first of these that is to be given some.
+    next_without: u32,
 }
 
 impl Publisher {
@@ -51,7 +57,7 @@ impl Publisher {
         tables.policy_generation = tables.policy_generation.min(tables.generation);
         tables.restart_vrfs(tables.generation);
         let shared = Arc::new(ArcSwap::from_pointee(tables));
-        Self { shared, retired: Vec::new(), without_spans: BTreeSet::new() }
+        Self { shared, retired: Vec::new(), without_spans: BTreeSet::new(), next_without: 0 }
     }
 
     /// What workers read from.
@@ -86,15 +92,20 @@ impl Publisher {
         self.reap();
     }
 
-    /// Where VRFs are many, makes the spans of routes that have changed and publishes them. To be
-    /// called some times a second. Meanwhile lookups find the same without spans, and routes that
-    /// change one by one are not laid out anew as a whole for each of them.
+    /// Where VRFs are many, makes the spans of routes that have changed, of [`SETTLED`] VRFs at most,
+    /// and publishes them. To be called some times a second. Meanwhile lookups find the same without
+    /// spans, and routes that change one by one are not laid out anew as a whole for each of them.
     pub fn settle(&mut self) {
         if self.without_spans.is_empty() {
             return;
         }
+        let (from, all) = (self.next_without, &self.without_spans);
+        let in_turn = all.range(from..).chain(all.range(..from)).copied();
+        let some: Vec<u32> = in_turn.take(SETTLED).collect();
+        some.iter().for_each(|vrf| _ = self.without_spans.remove(vrf));
+        self.next_without = some.last().map_or(0, |last| last + 1);
         let mut tables = Tables::clone(&self.current());
-        tables.make_spans(core::mem::take(&mut self.without_spans));
+        tables.make_spans(some);
         self.publish(tables);
     }
 

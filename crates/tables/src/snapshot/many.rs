@@ -11,6 +11,7 @@ use wire::{IpPrefix, VrfId};
 use super::{Boundary, FEW_VRFS, Tables};
 use crate::port::PortSpec;
 use crate::publish::Publisher;
+use crate::publish::SETTLED;
 use crate::route::RouteSpec;
 use crate::vlan::Vlan;
 use crate::vrf::VrfParsing;
@@ -188,6 +189,44 @@ fn spans_of_routes_follow_when_things_settle() {
     let tables = publisher.current();
     check(&tables, &[]);
     assert!(tables.has_spans(last, inside(0)) && tables.has_spans(few[7], inside(0)));
+}
+
+/// So many at once, and each in its turn, whichever change meanwhile.
+#[test]
+fn things_settle_step_by_step() {
+    let mut tables = Tables::new(1, 7);
+    tables.set_few_vrfs(0);
+    let names = (0..3 * SETTLED).map(|number| format!("vrf{number}"));
+    let vrfs: Vec<_> = names.map(|name| tables.add_vrf(&name).unwrap()).collect();
+    let mut publisher = Publisher::new(tables);
+    let change = |publisher: &mut Publisher, some: &[VrfId], third: u8| {
+        let mut tables = Tables::clone(&publisher.current());
+        let prefix: IpPrefix = format!("10.0.{third}.0/24").parse().unwrap();
+        for vrf in some {
+            tables.set_route(*vrf, prefix, RouteSpec::Blackhole).unwrap();
+        }
+        publisher.publish(tables);
+    };
+    let without = |publisher: &Publisher| -> Vec<VrfId> {
+        let (tables, address) = (publisher.current(), IpAddr::from([10, 0, 1, 1]));
+        vrfs.iter().copied().filter(|vrf| !tables.has_spans(*vrf, address)).collect()
+    };
+    change(&mut publisher, &vrfs, 0);
+    for step in 0..=3 {
+        assert_eq!(without(&publisher), vrfs[step * SETTLED..]);
+        publisher.settle();
+    }
+    // The first ones change again and again.
+    for third in 1..9 {
+        change(&mut publisher, &vrfs[..SETTLED], third);
+        if third == 1 {
+            change(&mut publisher, &vrfs[2 * SETTLED..], third);
+        }
+        publisher.settle();
+    }
+    assert!(without(&publisher).iter().all(|vrf| vrfs[..SETTLED].contains(vrf)));
+    publisher.settle();
+    assert_eq!(without(&publisher), []);
 }
 
 /// Spans are made anew of a family whose routes have changed, and of no other.

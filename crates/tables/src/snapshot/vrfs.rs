@@ -139,7 +139,7 @@ impl Tables {
     }
 
     /// Makes the spans that VRFs of these numbers should have.
-    pub(crate) fn make_spans(&mut self, vrfs: BTreeSet<u32>) {
+    pub(crate) fn make_spans(&mut self, vrfs: impl IntoIterator<Item = u32>) {
         for number in vrfs {
             let routes = self.vrfs.get(number).map(|vrf| &vrf.routes);
             self.spans.follow(number, routes);
