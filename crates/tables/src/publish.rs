@@ -92,7 +92,7 @@ impl Publisher {
         self.reap();
     }
 
-    /// Where VRFs are many, makes the spans of routes that have changed, of [`SETTLED`] VRFs at most,
+    /// Where VRFs are many, makes the spans of routes that have changed, of 512 VRFs at most,
     /// and publishes them. To be called some times a second. Meanwhile lookups find the same without
     /// spans, and routes that change one by one are not laid out anew as a whole for each of them.
     pub fn settle(&mut self) {
