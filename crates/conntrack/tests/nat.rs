@@ -35,7 +35,7 @@ impl Nat {
         let (table, now) = (&self.gate.table, self.gate.now);
         let is_taken = |tuple: &Tuple| table.lookup(0, &tuple.reversed(), now).is_some();
         let before = self.pool.counts();
-        let foretold = self.pool.would_lend(0, &original, is_taken);
+        let foretold = self.pool.would_lend(0, &original, None, is_taken);
         assert_eq!(self.pool.counts(), before);
         let (pool, mut ended) = (&self.pool, Vec::<conntrack::Ended>::new());
         let made = pool.lend(0, &original, |lease: &Lease| {
@@ -51,6 +51,18 @@ impl Nat {
         made
     }
 
+    /// Opens a connection anew, and says whether what it becomes was foretold while it was there.
+    fn open_anew(&mut self, handle: Handle, original: Tuple, was: &Tuple) -> bool {
+        let (table, now) = (&self.gate.table, self.gate.now);
+        let is_taken = |tuple: &Tuple| {
+            let found = table.lookup(0, &tuple.reversed(), now);
+            found.is_some_and(|(found, _)| found.index != handle.index)
+        };
+        let foretold = self.pool.would_lend(0, &original, Some(was), is_taken);
+        self.close(handle);
+        foretold == self.open(original).map(|(_, translated)| translated)
+    }
+
     fn close(&mut self, handle: Handle) {
         let pool = &self.pool;
         let give =
@@ -61,6 +73,21 @@ impl Nat {
 
 fn flow(source: u32, port: u16, destination: u32) -> Tuple {
     Tuple::new(addresses(source, destination), Protocol::UDP, port, 53)
+}
+
+#[test]
+fn a_connection_that_is_opened_anew_keeps_its_port_if_it_had_it() {
+    for last in ["192.0.2.1", "192.0.2.4"] {
+        let mut nat = Nat::new(1 << 10, pool("192.0.2.1", last, |_| ()));
+        // Two hosts with the same port: one keeps it.
+        let flows = [flow(0x0a00_0001, 2000, 0x0808_0808), flow(0x0a00_0002, 2000, 0x0808_0808)];
+        let opened = flows.map(|flow| nat.open(flow).unwrap());
+        for ((handle, was), flow) in opened.into_iter().zip(flows) {
+            if was.source == flow.source {
+                assert!(nat.open_anew(handle, flow, &was), "{was:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@ use crate::tuple::Tuple;
 
 impl Pool {
     /// What a packet would become if [`Pool::lend`] were asked now, and were told of each tuple that
-    /// another connection has. Nothing is lent, and nothing counted.
+    /// another connection has. Nothing is lent, and nothing counted. `given_back` is what packets became
+    /// of a connection that ends before, whose source and port are free then.
     ///
     /// # Errors
     /// There is no free source.
@@ -16,6 +17,7 @@ impl Pool {
         &self,
         zone: u16,
         tuple: &Tuple,
+        given_back: Option<&Tuple>,
         is_taken: impl Fn(&Tuple) -> bool,
     ) -> Result<Tuple, NotLent> {
         if self.first.is_ipv6() != tuple.addresses.is_v6() {
@@ -25,6 +27,11 @@ impl Pool {
         if self.settings.endpoint_independent && has_ports(tuple) {
             let translated = self.would_map(zone, tuple, place);
             return translated.filter(|it| !is_taken(it)).ok_or_else(|| self.none_left(tuple));
+        }
+        if let Some(kept) = given_back.and_then(|source| self.kept(tuple, source, &place))
+            && !is_taken(&kept)
+        {
+            return Ok(kept);
         }
         let mut found = None;
         let result = self.lend_source(tuple, place, false, &mut noting(&mut found, is_taken));
@@ -61,6 +68,15 @@ impl Pool {
         let foreseen = dynamic.foresee(zone, tuple.addresses.source());
         let (address, range) = foreseen.ok_or(NotLent::Exhausted)?;
         Ok((address, range, 1))
+    }
+
+    /// What a packet becomes that gets the source of another one, as it keeps its own port with the address
+    /// that is tried first.
+    fn kept(&self, tuple: &Tuple, of: &Tuple, (address, range, _): &Choice) -> Option<Tuple> {
+        let source = of.addresses.source();
+        let is_first = self.address(*address) == Some(source) && of.source == tuple.source;
+        let keeps = is_first && has_ports(tuple) && self.may_keep(tuple, range);
+        keeps.then(|| tuple.with_source(source, tuple.source)).flatten()
     }
 
     /// What a packet becomes by its mapping, or would by the one that it would get.

@@ -332,7 +332,7 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
                 break (known, beside);
             }
             // As confirm has a packet decided again that has opened a connection.
-            match self.opens(beside.change.as_ref(), now) {
+            match self.opens(beside.change.as_ref(), decision.reference(), now) {
                 Opening::Nothing => break (known, beside),
                 Opening::Refused(reason) => return Fate::Dropped(reason),
                 Opening::Again(_) if imagined.len() >= TRIES => {

@@ -1,7 +1,7 @@
 //! The connection that a packet would open, and what the packet would become by it.
 
 use conntrack::nat::NotLent;
-use conntrack::{Connections, Expectation, New, Refused, Tuple};
+use conntrack::{Connections, Expectation, Named, New, Reference, Refused, Tuple};
 use packet::{DropReason, Time};
 use pipeline::NatNew;
 
@@ -53,8 +53,13 @@ enum NotMade {
 }
 
 impl<T: Trace> Foretelling<'_, '_, T> {
-    /// The connection that the packet opens.
-    pub(super) fn opens(&mut self, change: Option<&Change>, now: Time) -> Opening {
+    /// The connection that the packet opens; `reference` is what it was decided for.
+    pub(super) fn opens(
+        &mut self,
+        change: Option<&Change>,
+        reference: Reference,
+        now: Time,
+    ) -> Opening {
         let Some(Change::Make { new, destination, source, expected, instead_of, has_more }) =
             change
         else {
@@ -62,17 +67,27 @@ impl<T: Trace> Foretelling<'_, '_, T> {
         };
         let tables = self.tables;
         let Some(connections) = tables.connections() else { return Opening::Nothing };
-        let refused = match instead_of {
+        // One that has closed ends before the packet opens it anew.
+        let ended = instead_of.or(match reference.named() {
+            Named::Renewed(handle, ..) => Some(handle),
+            _ => None,
+        });
+        let refused = match ended {
             None => connections.would_refuse(new, now),
             Some(_) => None,
         };
         let is_taken = |tuple: &Tuple| {
             let found = connections.lookup(new.zone, &tuple.reversed(), now);
-            found.is_some_and(|(found, _)| instead_of.is_none_or(|old| old.index != found.index))
+            found.is_some_and(|(found, _)| ended.is_none_or(|ended| ended.index != found.index))
         };
         let made = match expected {
             Some(expected) => self.as_expected(new, expected, connections, (&is_taken, now)),
-            None => self.as_asked(new, destination.as_deref(), source.as_ref(), &is_taken),
+            None => {
+                let ended = ended.and_then(|ended| connections.connection(ended.index, now));
+                let given_back = ended.map(|ended| ended.reply.reversed());
+                let nat = (destination.as_deref(), source.as_ref());
+                self.as_asked(new, nat, given_back.as_ref(), &is_taken)
+            }
         };
         let translated = made.as_ref().ok().copied();
         // What a decision assumes before the connection is there.
@@ -115,11 +130,12 @@ impl<T: Trace> Foretelling<'_, '_, T> {
     }
 
     /// What a packet becomes whose destination and source are translated so; as confirm makes it.
+    /// `given_back` is what packets became of the connection that ends for it.
     fn as_asked(
         &self,
         new: &New,
-        destination: Option<&NatNew>,
-        source: Option<&NewSource>,
+        (destination, source): (Option<&NatNew>, Option<&NewSource>),
+        given_back: Option<&Tuple>,
         is_taken: &impl Fn(&Tuple) -> bool,
     ) -> Result<Tuple, NotMade> {
         // One that is not translated is not there, as it would have been found.
@@ -130,7 +146,10 @@ impl<T: Trace> Foretelling<'_, '_, T> {
         let pool = source.and_then(|source| self.tables.nat_pool(source.pool?));
         let exhausted = NotMade::NotLent(NotLent::Exhausted);
         let with_source = |to: &Tuple| match pool {
-            Some(pool) => pool.pool.would_lend(new.zone, to, is_taken).map_err(NotMade::NotLent),
+            Some(pool) => {
+                let lent = pool.pool.would_lend(new.zone, to, given_back, is_taken);
+                lent.map_err(NotMade::NotLent)
+            }
             None if free(to) => Ok(*to),
             None if source.is_some_and(|source| source.nat.addresses.is_none()) => {
                 let other = connection::other_ports(to).find(free);
