@@ -143,7 +143,7 @@ def test_a_closed_connection_is_opened_anew(stations):
     assert stations.fares("left", asked) == ("right", OWN, OUTSIDE, 4000, 80)
     given_up = dataclasses.replace(asked, flags="rst")
     assert stations.fares("left", given_up) == ("right", OWN, OUTSIDE, 4000, 80)
-    # Its port is free by then.
+    # The closed connection is none in its way.
     assert stations.fares("left", asked) == ("right", OWN, OUTSIDE, 4000, 80)
 
 

@@ -312,7 +312,7 @@ impl Tables {
     pub fn prefetch_routes(&self, packets: impl Iterator<Item = (VrfId, IpAddr)> + Clone) {
         packets.clone().filter_map(|(vrf, _)| self.vrf(vrf)).for_each(packet::prefetch);
         self.spans.prefetch(packets.clone());
-        let others = packets.filter(|(vrf, to)| !self.spans.may_have(*vrf, *to));
+        let others = packets.filter(|(vrf, to)| !self.has_spans(*vrf, *to));
         let tables = others.filter_map(|(vrf, to)| Some((&self.vrf(vrf)?.routes, to)));
         RoutingTable::prefetch(tables);
     }

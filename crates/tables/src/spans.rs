@@ -165,15 +165,6 @@ impl RouteSpans {
         );
     }
 
-    /// Whether there are those that an address is looked up in, if the table has not changed since.
-    #[inline(always)]
-    pub(crate) fn may_have(&self, vrf: VrfId, destination: IpAddr) -> bool {
-        match destination {
-            IpAddr::V4(_) => self.v4.get(vrf.0.into()).is_some(),
-            IpAddr::V6(_) => self.v6.get(vrf.0.into()).is_some(),
-        }
-    }
-
     /// Where those of each family are, which tells whether they are as they were.
     #[cfg(test)]
     pub(crate) fn places(&self, vrf: VrfId) -> [Option<usize>; 2] {

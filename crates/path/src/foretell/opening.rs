@@ -67,12 +67,13 @@ impl<T: Trace> Foretelling<'_, '_, T> {
         };
         let tables = self.tables;
         let Some(connections) = tables.connections() else { return Opening::Nothing };
-        // One that has closed ends before the packet opens it anew.
+        // Either ends for the packet: this one before it gets its source, and one that has closed and is
+        // opened anew once the packet has it.
         let ended = instead_of.or(match reference.named() {
             Named::Renewed(handle, ..) => Some(handle),
             _ => None,
         });
-        let refused = match ended {
+        let refused = match instead_of {
             None => connections.would_refuse(new, now),
             Some(_) => None,
         };
@@ -83,7 +84,7 @@ impl<T: Trace> Foretelling<'_, '_, T> {
         let made = match expected {
             Some(expected) => self.as_expected(new, expected, connections, (&is_taken, now)),
             None => {
-                let ended = ended.and_then(|ended| connections.connection(ended.index, now));
+                let ended = instead_of.and_then(|old| connections.connection(old.index, now));
                 let given_back = ended.map(|ended| ended.reply.reversed());
                 let nat = (destination.as_deref(), source.as_ref());
                 self.as_asked(new, nat, given_back.as_ref(), &is_taken)

@@ -321,7 +321,7 @@ impl Applier<'_, '_> {
     }
 
     /// Drops a packet whose buffer somebody else takes back. Returns false, and does nothing, if it is to
-    /// be judged once more, or refused though it is for another station.
+    /// be judged once more, or refused and is of IPv6 or for another station.
     #[inline(never)]
     fn drop_in_place(
         &mut self,
@@ -333,7 +333,10 @@ impl Applier<'_, '_> {
         let Record { facts, decision, .. } = *record;
         let (reason, refusal) = match decision.verdict() {
             Verdict::Drop(reason) => (reason, None),
-            Verdict::Refuse(reason, refusal) if !facts.is(FOREIGN) => (reason, Some(refusal)),
+            // What tells a link-local sender of it leaves at once, behind the frames ahead.
+            Verdict::Refuse(reason, refusal) if !facts.is(FOREIGN | Facts::V6) => {
+                (reason, Some(refusal))
+            }
             _ => return false,
         };
         let extension = decision.extension();
