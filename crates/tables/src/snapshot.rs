@@ -106,8 +106,8 @@ pub struct Tables {
     vrf_names: Names,
     /// Of each of them, by number, as of the last publication.
     parsing: Arc<[VrfParsing]>,
-    /// Where VRFs are many, the routes of each as of the last publication, by number. Not of one that
-    /// has too many.
+    /// Where VRFs are many, the routes of each as they were when they were laid out last, by number. Not
+    /// of one that has too many.
     spans: RouteSpans,
     /// Whose each routing table is.
     table_owners: Map<TableId, VrfId>,

@@ -375,6 +375,8 @@ fn wall_time() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use tables::{FilterTarget, TapMeter, TapPoints};
     use wire::VrfId;
@@ -463,7 +465,9 @@ mod tests {
         // The first look may have been interrupted.
         let first = (0..100).map(|_| wall.look().1).last().unwrap();
         assert!(first > 0);
-        assert!((0..10_000).all(|_| wall.look().1.abs_diff(first) <= 2 * DRIFT));
+        // It is taken anew at most once, if the system's clock was set right meanwhile.
+        let offsets: BTreeSet<u64> = (0..10_000).map(|_| wall.look().1).collect();
+        assert!(offsets.len() <= 2, "{offsets:?}");
         // The clock was set.
         wall.offset -= 10 * DRIFT;
         while wall.look().1 == first - 10 * DRIFT {}

@@ -207,7 +207,7 @@ fn known_of(packet: &Packet, record: &Record, v6: &[u64; key::V6]) -> Known {
 }
 
 /// The packets of a batch that are done, but still in it: first the frames for one queue, then what
-/// was dropped since the first of these.
+/// was dropped among these.
 ///
 /// So the others move up once, however many packets are dropped among those that leave.
 #[derive(Default)]

@@ -10,8 +10,7 @@ use wire::{IpPrefix, VrfId};
 
 use super::{Boundary, FEW_VRFS, Tables};
 use crate::port::PortSpec;
-use crate::publish::Publisher;
-use crate::publish::SETTLED;
+use crate::publish::{Publisher, SETTLED};
 use crate::route::RouteSpec;
 use crate::vlan::Vlan;
 use crate::vrf::VrfParsing;
