@@ -7,7 +7,7 @@ use thiserror::Error;
 use types::{PortId, VrfId};
 
 use crate::action::Action;
-use crate::cycle;
+use crate::cycle::{self, Budget, Cycle};
 use crate::flow::{Entry, Flow, FlowId, Owner};
 use crate::matches::Match;
 use crate::pipeline::Pipeline;
@@ -230,10 +230,8 @@ impl Pipeline {
             let added = new.insert(flow.clone(), owner, false).map_err(|why| (at, why))?;
             changed.note(added);
         }
-        for (at, flow) in flows.iter().enumerate() {
-            if let Some(cycle) = cycle::find(&new, flow) {
-                return Err((at, Refused::Cycle(cycle)));
-            }
+        if let Some((at, cycle)) = first_cycle(&new, flows) {
+            return Err((at, Refused::Cycle(cycle.tables)));
         }
         // Of several for one place the last is there, and the others never were.
         let gone: HashSet<_> = changed.removed.iter().map(|old| old.id).collect();
@@ -262,13 +260,13 @@ impl Pipeline {
         let (vrf, table) = (flow.vrf, flow.table);
         let added = self.insert(flow, owner, check_overlap)?;
         if let Added::New(entry, old) = &added
-            && let Some(cycle) = cycle::find(self, &entry.flow)
+            && let Some(cycle) = cycle::find(self, &entry.flow, &mut Budget::of_one())
         {
             let tables = self.table_mut(vrf, table);
             tables.remove(entry);
             old.iter().for_each(|old| tables.insert(old));
             self.recount(vrf);
-            return Err(Refused::Cycle(cycle));
+            return Err(Refused::Cycle(cycle.tables));
         }
         changed.note(added);
         Ok(())
@@ -375,12 +373,11 @@ impl Pipeline {
         vrfs.sort_unstable();
         vrfs.dedup();
         vrfs.into_iter().for_each(|vrf| self.recount(vrf));
-        for old in &olds {
-            let new = Flow { actions: flow.actions.clone(), ..old.flow.clone() };
-            if let Some(cycle) = cycle::find(self, &new) {
-                *self = before;
-                return Err(Refused::Cycle(cycle));
-            }
+        let news =
+            olds.iter().map(|old| Flow { actions: flow.actions.clone(), ..old.flow.clone() });
+        if let Some((_, cycle)) = first_cycle(self, &news.collect::<Vec<_>>()) {
+            *self = before;
+            return Err(Refused::Cycle(cycle.tables));
         }
         Ok(changed)
     }
@@ -414,6 +411,20 @@ impl Pipeline {
         vrfs.into_iter().for_each(|vrf| self.recount(vrf));
         changed.removed.extend(gone);
     }
+}
+
+/// The first of some flows that is in a cycle; if none is, the first that leads to one.
+fn first_cycle(pipeline: &Pipeline, flows: &[Flow]) -> Option<(usize, Cycle)> {
+    let mut budget = Budget::of_many();
+    let mut leading = None;
+    for (at, flow) in flows.iter().enumerate() {
+        match cycle::find(pipeline, flow, &mut budget) {
+            Some(cycle) if cycle.has_flow => return Some((at, cycle)),
+            Some(cycle) => leading = leading.or(Some((at, cycle))),
+            None => {}
+        }
+    }
+    leading
 }
 
 fn check_actions(actions: &[Action], table: u8, owner: Owner) -> Result<(), Refused> {

@@ -338,7 +338,7 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
         }
         let found =
             self.tables.and_then(|tables| tables.lookup(table, fields, &mut self.outcome.reads));
-        self.trace.step(&Step::Lookup { table, fields, found });
+        self.trace.step(&Step::Lookup { depth: self.frames.len(), table, fields, found });
         fields.words[word::PORT] = port;
         self.missed = found.is_none();
         match found {

@@ -124,6 +124,8 @@ impl Trace for () {
 pub enum Step<'a> {
     /// It was looked up in a table.
     Lookup {
+        /// How many flows have led to it, one from the other.
+        depth: usize,
         /// The table.
         table: u8,
         /// The packet.

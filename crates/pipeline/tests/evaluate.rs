@@ -389,6 +389,112 @@ fn a_circle_is_refused_when_it_is_added() {
     assert_eq!(format!("{flows:?}"), format!("{before:?}"));
 }
 
+/// Each set of flows is added one by one, so that the last would be refused, and at once.
+#[test]
+fn flows_that_packets_leave_in_the_end_are_no_circle() {
+    let ways: [&[&str]; 11] = [
+        // A later fragment has no ports.
+        &["udp,tp_dst=53 actions=set_field:54->udp_dst,resubmit(,0)"],
+        &["tcp,tp_src=53 actions=mod_tp_src:54,resubmit(,0)"],
+        &["udp,tp_dst=0x35/0xfff0 actions=load:0x1000->NXM_OF_UDP_DST[],resubmit(,0)"],
+        &["ip actions=dec_ttl,resubmit(,0)"],
+        &[
+            "ip actions=move:reg0[0..30]->reg0[1..31],load:1->reg0[0],resubmit(,1)",
+            "table=1,ip,reg0=0xffffffff actions=drop",
+            "table=1,ip,priority=1 actions=resubmit(,0)",
+        ],
+        // A connection that is new is not established.
+        &[
+            "table=1,ip,ct_state=+trk+new actions=resubmit(,2)",
+            "table=2,ip,ct_state=+trk+est actions=resubmit(,1)",
+        ],
+        // One of which nothing was said has no mark.
+        &[
+            "table=1,ip,ct_mark=5 actions=resubmit(,2)",
+            "table=2,ip,ct_state=-trk actions=resubmit(,1)",
+        ],
+        &[
+            "table=1,ip,ct_state=+new actions=drop",
+            "table=1,ip,ct_state=+est actions=drop",
+            "table=1,ip,ct_state=+inv actions=drop",
+            "table=1,ip,ct_state=+trk,priority=9 actions=resubmit(,1)",
+        ],
+        &["ip,nw_dst=192.0.2.1 actions=ct(commit,nat(dst=10.0.0.1),table=0)"],
+        &["udp,tp_dst=53 actions=ct(commit,nat(dst=10.0.0.1:5353),table=0)"],
+        // With another destination it may be routed elsewhere.
+        &["ip,oif=p1 actions=set_field:10.0.0.1->nw_dst,resubmit(,0)"],
+    ];
+    for flows in ways {
+        pipeline(flows);
+        let flows = flows.iter().map(|text| match change(Command::Add, text) {
+            Change::Add { flow, .. } => flow,
+            other => panic!("{other:?}"),
+        });
+        Pipeline::new().replace(flows.collect(), Owner::User).unwrap();
+    }
+}
+
+#[test]
+fn circles_are_refused_by_what_is_in_them() {
+    let ways: [(&[&str], &[u8]); 9] = [
+        (&["udp,tp_dst=53 actions=set_field:53->udp_dst,resubmit(,0)"], &[0]),
+        (&["udp,tp_dst=0x30/0xfff0 actions=load:0x31->NXM_OF_UDP_DST[],resubmit(,0)"], &[0]),
+        (&["udp,ip_frag=later actions=resubmit(,0)"], &[0]),
+        (&["ip,nw_ttl=7 actions=mod_nw_ttl:7,dec_ttl,mod_nw_ttl:7,resubmit(,0)"], &[0]),
+        (
+            &[
+                "table=1,ip,ct_state=+est actions=resubmit(,2)",
+                "table=2,ip,ct_state=-new actions=resubmit(,1)",
+            ],
+            &[2, 1],
+        ),
+        (&["ip actions=ct(commit,nat(dst=10.0.0.1),table=0)"], &[0]),
+        (&["ip,nw_dst=10.0.0.1 actions=ct(commit,nat(dst=10.0.0.1),table=0)"], &[0]),
+        (&["ip,oif=p1 actions=resubmit(,0)"], &[0]),
+        // It leads to a circle that no packet came to before.
+        (
+            &[
+                "table=1,reg0=5,ip actions=load:5->reg1,resubmit(,2)",
+                "table=2,reg1=5,reg2=7,ip actions=resubmit(,2),resubmit(,1)",
+            ],
+            &[2],
+        ),
+    ];
+    for (flows, tables) in ways {
+        let (last, before) = flows.split_last().unwrap();
+        assert_eq!(refusal(&mut pipeline(before), last), Refused::Cycle(tables.to_vec()), "{last}");
+    }
+    // What only leads to it is not told, if that is there that is in it.
+    let flows = [
+        "ip actions=resubmit(,4)",
+        "table=4,ip actions=resubmit(,5)",
+        "table=5,ip actions=resubmit(,4)",
+    ];
+    let flows = flows.map(|text| match change(Command::Add, text) {
+        Change::Add { flow, .. } => flow,
+        other => panic!("{other:?}"),
+    });
+    let refused = Pipeline::new().replace(flows.to_vec(), Owner::User);
+    assert_eq!(refused, Err((1, Refused::Cycle(vec![4, 5]))));
+}
+
+/// More levels than a packet may be in are no circle, in whichever order the flows come.
+#[test]
+fn many_levels_are_no_circle() {
+    let level = |at: u32| {
+        let next = at + 1;
+        format!("table=1,ip,reg0={at} actions=load:{next}->NXM_NX_REG0[],resubmit(,1)")
+    };
+    let levels: Vec<String> = (0..70).map(level).collect();
+    let forth: Vec<&str> = levels.iter().map(String::as_str).collect();
+    let back: Vec<&str> = forth.iter().rev().copied().collect();
+    for flows in [forth, back] {
+        let mut flows = pipeline(&flows);
+        flows.apply(change(Command::Add, "ip actions=resubmit(,1)"), Owner::User).unwrap();
+        assert_eq!(ends(&flows, "ip", CtState::NEW), dropped(DropReason::TooDeep));
+    }
+}
+
 #[test]
 fn flows_are_changed_as_by_ovs_ofctl() {
     let mut flows = pipeline(&[
