@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use packet::Time;
+
 use crate::connection::Connection;
 use crate::sync::{AtomicU32, Mutex, Ordering, lock};
 
@@ -12,12 +14,20 @@ const REMEMBERED: usize = if cfg!(test) { 4 } else { 1 << 14 };
 pub(crate) struct Endings {
     /// Read first: nobody locks for nothing.
     are_followed: AtomicU32,
-    last: Mutex<VecDeque<Connection>>,
+    last: Mutex<Last>,
+}
+
+#[derive(Default)]
+struct Last {
+    ended: VecDeque<Connection>,
+    /// Those that made room and began after others were taken.
+    forgotten: u64,
+    taken: Time,
 }
 
 impl Endings {
     pub(crate) fn new() -> Self {
-        Self { are_followed: AtomicU32::new(0), last: Mutex::new(VecDeque::new()) }
+        Self { are_followed: AtomicU32::new(0), last: Mutex::new(Last::default()) }
     }
 
     #[inline]
@@ -33,10 +43,12 @@ impl Endings {
         if !self.are_followed() {
             return;
         }
-        if last.len() >= REMEMBERED {
-            last.pop_front();
+        if last.ended.len() >= REMEMBERED {
+            let first = last.ended.pop_front();
+            let is_unseen = first.is_some_and(|first| first.created >= last.taken);
+            last.forgotten += u64::from(is_unseen);
         }
-        last.push_back(ended);
+        last.ended.push_back(ended);
     }
 
     pub(crate) fn follow(&self, is_wanted: bool) {
@@ -46,15 +58,22 @@ impl Endings {
         let empty = if is_wanted { Self::room() } else { VecDeque::new() };
         let mut last = lock(&self.last);
         self.are_followed.store(is_wanted.into(), Ordering::Relaxed);
-        *last = empty;
+        *last = Last { ended: empty, ..Last::default() };
     }
 
-    pub(crate) fn take(&self) -> VecDeque<Connection> {
-        if lock(&self.last).is_empty() {
-            return VecDeque::new();
+    pub(crate) fn take(&self, now: Time) -> (VecDeque<Connection>, u64) {
+        let is_empty = {
+            let mut last = lock(&self.last);
+            last.taken = now;
+            last.ended.is_empty()
+        };
+        if is_empty {
+            return (VecDeque::new(), 0);
         }
         let empty = Self::room();
-        core::mem::replace(&mut *lock(&self.last), empty)
+        let taken = Last { ended: empty, forgotten: 0, taken: now };
+        let Last { ended, forgotten, .. } = core::mem::replace(&mut *lock(&self.last), taken);
+        (ended, forgotten)
     }
 
     /// Made outside of the lock, so that no worker waits for memory.
@@ -87,13 +106,19 @@ mod tests {
         make_and_end(1);
         table.follow_ended(true);
         (2..=super::REMEMBERED as u16 + 2).for_each(make_and_end);
-        let labels = |table: &Connections| -> Vec<_> {
-            table.take_ended().iter().map(|ended| (ended.zone, ended.label)).collect()
+        let take = |now: Time| {
+            let (ended, forgotten) = table.take_ended(now);
+            let labels: Vec<_> = ended.iter().map(|ended| (ended.zone, ended.label)).collect();
+            (labels, forgotten)
         };
-        assert_eq!(labels(&table), [(3, 3), (3, 4), (3, 5), (3, 6)]);
-        assert!(labels(&table).is_empty());
+        assert_eq!(take(NOW), (vec![(3, 3), (3, 4), (3, 5), (3, 6)], 1));
+        let later = Time(NOW.0 + 1);
+        assert_eq!(take(later), (vec![], 0));
+        // Whoever took the others may have seen those that began before.
+        (1..=6).for_each(make_and_end);
+        assert_eq!(take(later), (vec![(3, 3), (3, 4), (3, 5), (3, 6)], 0));
         make_and_end(9);
         table.follow_ended(false);
-        assert!(labels(&table).is_empty());
+        assert_eq!(take(later), (vec![], 0));
     }
 }

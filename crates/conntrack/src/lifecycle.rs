@@ -339,9 +339,10 @@ impl Connections {
     }
 
     /// Connections that have ended since this was asked last, the oldest first, whatever ended them. Each
-    /// is here before its place is another one's.
-    pub fn take_ended(&self) -> VecDeque<Connection> {
-        self.endings.take()
+    /// is here before its place is another one's. And how many were forgotten that had begun since as
+    /// well, so that nobody can have seen them.
+    pub fn take_ended(&self, now: Time) -> (VecDeque<Connection>, u64) {
+        self.endings.take(now)
     }
 
     /// What there is to know of the connection at a place, if one lives there. Going through all

@@ -2,11 +2,11 @@
 //!
 //! A thread looks at the table again and again, and tells what is different. So nothing of it costs
 //! packets anything, and nobody waits for a client: what does not fit into its bounded queue is
-//! lost and counted. A connection lives for seconds at least unless somebody ends it, so that the
-//! thread sees each; states that last shorter than a round are not told. How a connection was when it
-//! ended, the table remembers as long as somebody follows.
+//! lost and counted. States that last shorter than a round are not told. How a connection was when it
+//! ended, the table remembers as long as somebody follows; so one that begins and ends within a round is
+//! told as well.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
@@ -58,6 +58,8 @@ struct Client {
     spec: ConnectionEventSpec,
     sender: mpsc::Sender<Bytes>,
     lost: u64,
+    /// From when on it is told what is new; not known before the thread's next round.
+    since: Option<Time>,
     /// When it last heard something; nothing yet in the beginning.
     heard: Option<Instant>,
 }
@@ -79,7 +81,7 @@ impl ConnectionEvents {
         let (sender, receiver) = mpsc::channel(WAITING);
         hub.last += 1;
         let id = hub.last;
-        hub.clients.insert(id, Client { spec, sender, lost: 0, heard: None });
+        hub.clients.insert(id, Client { spec, sender, lost: 0, since: None, heard: None });
         Ok(TapStream::new(receiver))
     }
 
@@ -92,6 +94,18 @@ impl ConnectionEvents {
         let mut hub = self.hub();
         hub.clients.retain(|_, client| !client.sender.is_closed());
         !hub.clients.is_empty()
+    }
+
+    /// What clients that have come were not there for begins before this moment.
+    fn begin(&self, now: Time) {
+        self.hub().clients.values_mut().for_each(|client| _ = client.since.get_or_insert(now));
+    }
+
+    /// Counts changes of connections that nobody can be told of.
+    fn lose(&self, count: u64) {
+        let mut hub = self.hub();
+        let clients = hub.clients.values_mut().filter(|client| !client.spec.expectations);
+        clients.for_each(|client| client.lost += count);
     }
 
     fn is_wanted(&self, connection: &Connection) -> bool {
@@ -132,13 +146,7 @@ impl Client {
 /// If the system gives none.
 pub(crate) fn start(events: ConnectionEvents, mut reader: Reader, clock: Clock) -> io::Result<()> {
     let work = move || {
-        let mut seen = Seen {
-            events,
-            known: HashMap::new(),
-            missing: HashSet::new(),
-            is_first: true,
-            expectations: None,
-        };
+        let mut seen = Seen { events, known: HashMap::new(), looked: Time(0), expectations: None };
         // As long as the process lives: it holds nothing that has to be put in order.
         loop {
             // In any case: what a reader has loaded stays in memory, with its keys.
@@ -164,19 +172,30 @@ pub(crate) fn start(events: ConnectionEvents, mut reader: Reader, clock: Clock) 
 /// The connections as they were seen last, by their places.
 struct Seen {
     events: ConnectionEvents,
-    known: HashMap<u32, Connection>,
-    /// The place of one that was gone without a word, at the last look.
-    missing: HashSet<u32>,
-    /// What is there when the first client comes is no event.
-    is_first: bool,
+    known: HashMap<u32, Known>,
+    /// When the last round began that has looked at all places.
+    looked: Time,
     /// How many changes of expectations were told or passed over.
     expectations: Option<u64>,
 }
 
+/// A connection that was seen.
+struct Known {
+    was: Connection,
+    /// Whether its end was told, and the table has not said yet how it was then.
+    is_over: bool,
+    /// At how many looks it was gone without a word.
+    gone: u8,
+}
+
+/// Looks at which a connection is gone until its end is told, and until it is forgotten: somebody is ending
+/// it, and says a moment later how it was; or too many have ended at once.
+const GONE: u8 = 2;
+const FORGOTTEN: u8 = 20;
+
 impl Seen {
     fn forget(&mut self) {
-        (self.known, self.missing) = (HashMap::new(), HashSet::new());
-        (self.is_first, self.expectations) = (true, None);
+        (self.known, self.looked, self.expectations) = (HashMap::new(), Time(0), None);
     }
 
     /// Tells what has happened to expectations. Most are void after a moment, so the table itself
@@ -216,7 +235,8 @@ impl Seen {
     /// Looks at all places once.
     fn look(&mut self, table: &Connections, now: impl Fn() -> Time) {
         let most = table.settings().connections;
-        let mut from = 0;
+        let (mut from, begin) = (0, now());
+        self.events.begin(begin);
         while from < most {
             let (begin, end) = (Instant::now(), most.min(from.saturating_add(STRIDE)));
             let moment = now();
@@ -227,71 +247,94 @@ impl Seen {
                 thread::sleep(begin.elapsed() * REST);
             }
         }
-        self.is_first = false;
+        self.looked = begin;
     }
 
     /// Tells the ends of connections, with what they were then.
     fn look_at_ended(&mut self, table: &Connections, now: Time) {
-        for ended in table.take_ended() {
+        let (all, forgotten) = table.take_ended(now);
+        self.events.lose(forgotten);
+        for ended in &all {
             let index = ended.handle.index;
-            if self.known.get(&index).is_some_and(|was| is_same(was, &ended)) {
-                self.end(table, &ended, now);
+            match self.known.get(&index) {
+                Some(known) if is_same(&known.was, ended) => {
+                    let is_told = known.is_over;
+                    self.known.remove(&index);
+                    if !is_told {
+                        self.tell(ConnectionChangeKind::Destroy, table, ended, now);
+                    }
+                }
+                _ => {
+                    // It was not there at the last look. Otherwise nobody wanted it, or there was no room.
+                    if ended.created >= self.looked {
+                        self.tell(ConnectionChangeKind::New, table, ended, now);
+                    }
+                    self.tell(ConnectionChangeKind::Destroy, table, ended, now);
+                }
             }
         }
     }
 
     fn look_at(&mut self, table: &Connections, index: u32, now: Time) {
         let found = table.connection(index, now);
-        let is_it = |was: &&Connection| found.as_ref().is_some_and(|is| is_same(was, is));
-        if self.known.get(&index).is_some_and(|was| !is_it(&was)) {
+        let is_it = |known: &Known| found.as_ref().is_some_and(|is| is_same(&known.was, is));
+        if self.known.get(&index).is_some_and(|known| !is_it(known)) {
             self.look_at_ended(table, now);
         }
-        let was = self.known.get(&index).copied();
         let is = found.filter(|is| connections::is_alive(is, now));
-        match (was, found, is) {
-            // Somebody is ending it, and says a moment later how it was; or too many have ended at once.
-            (Some(_), None, _) if self.missing.insert(index) => {}
-            (Some(was), found, None) => {
-                // It is dead, and nobody has taken it out.
-                let last = found.filter(|is| is_same(&was, is)).unwrap_or(was);
-                self.end(table, &last, now);
+        match (self.known.get_mut(&index), found, is) {
+            (Some(known), None, _) => {
+                known.gone += 1;
+                match known.gone {
+                    FORGOTTEN => _ = self.known.remove(&index),
+                    GONE => self.end(table, index, None, now),
+                    _ => {}
+                }
             }
-            (Some(was), _, Some(is)) if is_same(&was, &is) => {
+            // It is dead, and nobody has taken it out.
+            (Some(known), Some(last), None) if is_same(&known.was, &last) => {
+                self.end(table, index, Some(last), now);
+            }
+            (Some(known), _, Some(is)) if is_same(&known.was, &is) => {
+                let was = core::mem::replace(&mut known.was, is);
                 let differs = was.state != is.state
                     || was.is_replied != is.is_replied
                     || was.is_assured != is.is_assured
                     || (was.mark, was.label, was.helper) != (is.mark, is.label, is.helper);
-                self.known.insert(index, is);
                 if differs {
                     self.tell(ConnectionChangeKind::Update, table, &is, now);
                 }
             }
-            (was, _, Some(is)) => {
-                was.iter().for_each(|was| self.end(table, was, now));
-                self.come(table, &is, now);
+            (was, _, is) => {
+                if was.is_some() {
+                    self.end(table, index, None, now);
+                    self.known.remove(&index);
+                }
+                is.iter().for_each(|is| self.come(table, is, now));
             }
-            (None, _, None) => {}
         }
     }
 
-    fn end(&mut self, table: &Connections, last: &Connection, now: Time) {
-        self.known.remove(&last.handle.index);
-        self.missing.remove(&last.handle.index);
-        self.tell(ConnectionChangeKind::Destroy, table, last, now);
+    /// Tells the end of one that is known, with what it was last, unless it was told.
+    fn end(&mut self, table: &Connections, index: u32, last: Option<Connection>, now: Time) {
+        let Some(known) = self.known.get_mut(&index) else { return };
+        known.was = last.unwrap_or(known.was);
+        let was = known.was;
+        if !core::mem::replace(&mut known.is_over, true) {
+            self.tell(ConnectionChangeKind::Destroy, table, &was, now);
+        }
     }
 
     fn come(&mut self, table: &Connections, is: &Connection, now: Time) {
         if !self.events.is_wanted(is) {
             return;
         }
-        if self.known.len() >= MAX_KNOWN {
-            let mut hub = self.events.hub();
-            hub.clients.values_mut().for_each(|client| client.lost += 1);
-            return;
-        }
-        self.known.insert(is.handle.index, *is);
-        if !self.is_first {
+        if self.known.len() < MAX_KNOWN {
+            let known = Known { was: *is, is_over: false, gone: 0 };
+            self.known.insert(is.handle.index, known);
             self.tell(ConnectionChangeKind::New, table, is, now);
+        } else if is.created >= self.looked {
+            self.events.lose(1);
         }
     }
 
@@ -309,7 +352,11 @@ impl Seen {
         let event = ConnectionEvent::Change { kind, time, connection: Box::new(view) };
         for client in self.events.hub().clients.values_mut().filter(|it| !it.spec.expectations) {
             let kinds = &client.spec.kinds;
-            if (kinds.is_empty() || kinds.contains(&kind)) && is_meant(&client.spec.filter) {
+            // What was there when the client came is not new to it.
+            let is_old = kind == ConnectionChangeKind::New
+                && client.since.is_none_or(|since| connection.created < since);
+            let is_asked = kinds.is_empty() || kinds.contains(&kind);
+            if is_asked && !is_old && is_meant(&client.spec.filter) {
                 match client.send(&event) {
                     true => client.heard = Some(Instant::now()),
                     false => client.lost += 1,
@@ -327,6 +374,7 @@ fn is_same(one: &Connection, other: &Connection) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::TupleFilter;
     use conntrack::{New, Packet, Settings, Tuple};
     use std::net::Ipv4Addr;
     use wire::{Addresses, Protocol};
@@ -355,11 +403,12 @@ mod tests {
         use ConnectionChangeKind::{Destroy, New as Made, Update};
         let settings = Settings { connections: 64, ipv6_connections: 0, ..Settings::default() };
         let table = Connections::new(&settings, [1, 2], NOW).unwrap();
-        let make = |port| {
+        let make = |port, now| {
             let new = New::plain(0, tuple(port));
-            table.commit(&new, &Packet::Datagram, 40, NOW, &mut |_| {}).unwrap()
+            table.commit(&new, &Packet::Datagram, 40, now, &mut |_| {}).unwrap()
         };
-        make(1);
+        make(1, NOW);
+        let later = NOW + Duration::from_millis(1);
         let events = ConnectionEvents::default();
         let mut all = events.open(ConnectionEventSpec::default()).unwrap();
         let kinds = vec![Destroy];
@@ -367,21 +416,20 @@ mod tests {
         let mut seen = Seen {
             events: events.clone(),
             known: HashMap::new(),
-            missing: HashSet::new(),
-            is_first: true,
+            looked: Time(0),
             expectations: None,
         };
-        seen.look(&table, || NOW);
+        seen.look(&table, || later);
         assert_eq!(next(&mut all), None);
-        let handle = make(2);
-        seen.look(&table, || NOW);
+        let handle = make(2, later);
+        seen.look(&table, || later);
         assert_eq!(next(&mut all), Some((Made, 2)));
         let handle = table.set_mark(handle, 7, u32::MAX).unwrap();
-        seen.look(&table, || NOW);
+        seen.look(&table, || later);
         assert_eq!(next(&mut all), Some((Update, 2)));
         table.remove(handle, NOW, &mut |_| {});
-        make(3);
-        seen.look(&table, || NOW);
+        make(3, later);
+        seen.look(&table, || later);
         assert_eq!(next(&mut ends), Some((Destroy, 2)));
         assert_eq!(next(&mut ends), None);
         let mut told = [next(&mut all), next(&mut all)].map(|event| event.unwrap());
@@ -392,8 +440,51 @@ mod tests {
         let mut told = [next(&mut all), next(&mut all)].map(|event| event.unwrap());
         told.sort_by_key(|(_, port)| *port);
         assert_eq!(told, [(Destroy, 1), (Destroy, 3)]);
+        // Who comes later is told nothing of what was there before, though nobody wanted that.
         drop((all, ends));
+        let of_port = |port| TupleFilter { source_port: Some(port), ..TupleFilter::default() };
+        let filter = ConnectionFilter { original: of_port(4), ..ConnectionFilter::default() };
+        let one = events.open(ConnectionEventSpec { filter, ..Default::default() }).unwrap();
+        make(5, later);
+        seen.look(&table, || later);
+        let mut all = events.open(ConnectionEventSpec::default()).unwrap();
+        seen.look(&table, || later + Duration::from_millis(1));
+        assert_eq!(next(&mut all), None);
+        drop((all, one));
         assert!(!events.are_there());
+    }
+
+    /// Also if its place is another one's again.
+    #[test]
+    fn a_connection_that_ends_before_anybody_looks_is_told() {
+        use ConnectionChangeKind::{Destroy, New as Made};
+        let settings = Settings { connections: 1, ipv6_connections: 0, ..Settings::default() };
+        let table = Connections::new(&settings, [1, 2], NOW).unwrap();
+        let make = |port, now| {
+            let new = New::plain(0, tuple(port));
+            table.commit(&new, &Packet::Datagram, 40, now, &mut |_| {}).unwrap()
+        };
+        let events = ConnectionEvents::default();
+        let mut all = events.open(ConnectionEventSpec::default()).unwrap();
+        let expectations = None;
+        let mut seen =
+            Seen { events: events.clone(), known: HashMap::new(), looked: Time(0), expectations };
+        table.follow_ended(true);
+        make(1, NOW);
+        let moment = |millis| NOW + Duration::from_millis(millis);
+        seen.look(&table, || moment(1));
+        make(2, moment(2));
+        table.remove(make(3, moment(3)), moment(3), &mut |_| {});
+        make(4, moment(4));
+        seen.look(&table, || moment(5));
+        let told: Vec<_> = core::iter::from_fn(|| next(&mut all)).collect();
+        let ways = [(Destroy, 1), (Made, 2), (Destroy, 2), (Made, 3), (Destroy, 3), (Made, 4)];
+        assert_eq!(told, ways);
+        table.remove(make(5, moment(6)), moment(6), &mut |_| {});
+        seen.look(&table, || moment(7));
+        seen.look(&table, || moment(8));
+        let told: Vec<_> = core::iter::from_fn(|| next(&mut all)).collect();
+        assert_eq!(told, [(Destroy, 4), (Made, 5), (Destroy, 5)]);
     }
 
     /// Between two looks a connection may carry packets and get a mark, and end, and its place be another
@@ -432,8 +523,7 @@ mod tests {
         let mut seen = Seen {
             events: events.clone(),
             known: HashMap::new(),
-            missing: HashSet::new(),
-            is_first: true,
+            looked: Time(0),
             expectations: None,
         };
         table.follow_ended(true);
@@ -462,7 +552,7 @@ mod tests {
         // Nothing stays of those that end while nobody follows.
         table.follow_ended(false);
         table.remove(make(4), NOW, &mut |_| {});
-        assert!(table.take_ended().is_empty());
+        assert!(table.take_ended(NOW).0.is_empty());
     }
 
     #[test]
@@ -474,11 +564,11 @@ mod tests {
         let mut seen = Seen {
             events: events.clone(),
             known: HashMap::new(),
-            missing: HashSet::new(),
-            is_first: true,
+            looked: Time(0),
             expectations: None,
         };
         seen.look(&table, || NOW);
+        assert!(seen.known.is_empty());
         for port in 1..=5000 {
             let new = New::plain(0, tuple(port));
             table.commit(&new, &Packet::Datagram, 40, NOW, &mut |_| {}).unwrap();
