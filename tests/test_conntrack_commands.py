@@ -20,6 +20,8 @@ FLOWS = HEAD + f"""
 {NEW}right,nw_dst=10.2.0.100,tp_dst=80 actions=ct(commit,nat(dst=10.1.0.3:8080)),NORMAL
 """
 
+GET = ["-G", "-p", "udp", "-d", "10.2.0.2", "--sport", "4000", "--dport", "53"]
+
 PLAIN = IP(src="10.1.0.2", dst="10.2.0.2") / UDP(sport=4000, dport=53)
 SOURCE = IP(src="10.1.0.2", dst="10.2.0.2") / UDP(sport=4000, dport=5000)
 DESTINATION = IP(src="10.2.0.3", dst="10.2.0.100") / UDP(sport=4000, dport=80)
@@ -187,6 +189,23 @@ def test_the_end_of_a_connection_says_how_it_was_then(wires):
         follower.communicate()
 
 
+def test_what_is_short_is_told_as_well(wires):
+    """Ten times a second somebody looks at the connections; these are there for a few milliseconds."""
+    wires.gateway.run("conntrack", "-D", "-p", "udp", "--dport", "53")
+    command = [*wires.gateway.command()[:1], "--socket", wires.gateway.socket, "conntrack", "-E"]
+    follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(1)
+    for _ in range(20):
+        assert wires.passes("left", PLAIN)
+        wires.gateway.run("conntrack", "-D", "-p", "udp", "--dport", "53")
+    time.sleep(1)
+    follower.terminate()
+    told, ended = follower.communicate(timeout=20)
+    kinds = [line.split()[0] for line in told.splitlines() if " dport=53 " in line]
+    assert kinds == ["[NEW]", "[DESTROY]"] * 20, told
+    assert "lost" not in ended, ended
+
+
 def timeouts(wires):
     return {c["original"]["destination_port"]: c["timeout"] for c in wires.connections()}
 
@@ -212,6 +231,7 @@ def test_a_timeout_is_set_until_packets_come(wires):
 @pytest.mark.parametrize(
     "words, says",
     [
+        ([], "what is to be done? -L, -G, -D, -F, -C, -S, -U or -E"),
         (["-D", "-t", "5"], "-t SECONDS is for -U"),
         (["-L", "-e", "NEW"], "-e EVENTS is for -E"),
         (["-U", "-s", "10.1.0.2"], "what is to be changed?"),
@@ -224,7 +244,26 @@ def test_a_timeout_is_set_until_packets_come(wires):
         (["-L", "-p", "icmp", "--icmp-type", "echo"], "expected the number of a type, as 8 of echo requests, 0 to 255"),
         (["-F", "-s", "10.1.0.2"], "-F ends all connections"),
         (["-L", "-o", "xml"], "-o xml is not supported"),
-        (["-I", "-s", "10.1.0.2", "-d", "10.2.0.2", "-p", "tcp"], "-I is not supported: packets make connections"),
+        (["-I", "-s", "10.1.0.2", "-d", "10.2.0.2", "-p", "tcp"], "-I, -A and -R are not supported: packets make connections"),
+        (["-A", "-s", "10.1.0.2", "-d", "10.2.0.2", "-p", "tcp"], "-I, -A and -R are not supported"),
+        (["-R", "-"], "-I, -A and -R are not supported: packets make connections"),
+        (["-E", "-b", "65536"], "-b is not supported: the size of the queue is fixed"),
+        (["-L", "-c", "3"], "-c is not supported: connections have no security marks"),
+        (["-L", "-s", "10.1.0.0", "--mask-src", "255.255.0.0"], "-s and -d take prefixes, as in 10.1.0.0/16"),
+        (["-D", "-d", "10.1.0.0", "--mask-dst", "255.255.0.0"], "-s and -d take prefixes, as in 10.1.0.0/16"),
+        (["-L", "expect", "--tuple-src", "10.1.0.2"], "expectations are listed without conditions"),
+        (["-L", "expect", "--tuple-dst", "10.1.0.2"], "expectations are listed without conditions"),
+        (["-L", "--orig-zone", "1"], "a connection has one zone for both directions, -w ZONE"),
+        (["-L", "--reply-zone", "1"], "a connection has one zone for both directions, -w ZONE"),
+        (["-L", "-p", "sctp", "--orig-vtag", "1"], "addresses and ports name an association of SCTP"),
+        (["-L", "-p", "gre", "--srckey", "1"], "GRE is a protocol without"),
+        (["-L", "-u", "OFFLOAD"], "no connection has the status OFFLOAD; UNREPLIED, SEEN_REPLY"),
+        (["-L", "-u", "offloaded"], "there is no status offloaded; EXPECTED, SEEN_REPLY"),
+        (["-L", "-p", "tcp", "--state", "listen"], "no connection is in state listen; SYN_SENT"),
+        ([*GET, "-s", "10.1.0.2", "-m", "7"], "-G names a connection by its tuple, without -m; -L takes that"),
+        ([*GET, "-s", "10.1.0.2", "-u", "ASSURED"], "-G names a connection by its tuple, without -u; -L takes that"),
+        ([*GET, "-s", "10.1.0.2", "--src-nat"], "-G names a connection by its tuple, without --src-nat; -L takes that"),
+        ([*GET, "-s", "10.1.0.0/24"], "-G takes whole addresses, not 10.1.0.0/24; -L takes prefixes"),
         (["-L", "-z"], "-z is not supported: counters only grow"),
         (["-L", "-l", "voice"], "-l is not supported: labels have no names; -o labels shows them"),
         (["-U", "--label-add", "voice"], "labels cannot be changed by command: flows write them"),

@@ -1,7 +1,6 @@
 //! `hitpath conntrack`: connections, in conntrack-tools' words.
 
 use std::io::BufReader;
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,13 +9,11 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use api::{
     ConnectionChange, ConnectionChangeKind, ConnectionEvent, ConnectionEventSpec, ConnectionFilter,
-    ConnectionPage, ConnectionQuery, ConnectionStatus, MarkBits, NatFilter, Reply, Request,
-    TupleFilter,
+    ConnectionPage, ConnectionQuery, MarkBits, Reply, Request, TupleFilter,
 };
 use clap::{ArgGroup, Args};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use wire::{IpPrefix, Protocol};
 
 use crate::cli::Global;
 use crate::client::{self, Next as Read};
@@ -26,14 +23,21 @@ use crate::view::conntrack::{self, Output};
 use runtime::exit::Exit;
 use runtime::output;
 
+mod elsewhere;
+mod filter;
+
+use elsewhere::Elsewhere;
+use filter::{FilterWords, seconds};
+
 /// Connections, as conntrack has them
 ///
 /// Connections are tracked once a flow uses `ct`, or the configuration has `[conntrack]`.
 #[derive(Args, Debug)]
 #[command(
-    group = ArgGroup::new("command").required(true).args([
+    group = ArgGroup::new("command").args([
         "list", "get", "delete", "flush", "count", "statistics", "update", "event",
     ]),
+    override_usage = "hitpath conntrack [OPTIONS] <-L|-G|-D|-F|-C|-S|-U|-E> [TABLE]",
     after_help = "\
 Examples:
   hitpath conntrack -L                       all connections
@@ -100,175 +104,8 @@ pub(crate) struct Conntrack {
     #[arg(short, long, value_name = "TYPES", value_delimiter = ',')]
     output: Vec<String>,
 
-    #[arg(short = 'I', long, hide = true, group = "command")]
-    create: bool,
-    #[arg(short, long, hide = true)]
-    zero: bool,
-    #[arg(short, long, hide = true, value_name = "LABEL")]
-    label: Option<String>,
-    #[arg(long, hide = true, value_name = "LABEL")]
-    label_add: Option<String>,
-    #[arg(long, hide = true, value_name = "LABEL", num_args = 0..=1)]
-    label_del: Option<Option<String>>,
-}
-
-/// Which connections.
-#[derive(Args, Debug)]
-struct FilterWords {
-    /// Source address or prefix of the original direction
-    #[arg(short, long, visible_alias = "orig-src", value_name = "ADDRESS")]
-    src: Option<IpPrefix>,
-    /// Destination address or prefix of the original direction
-    #[arg(short, long, visible_alias = "orig-dst", value_name = "ADDRESS")]
-    dst: Option<IpPrefix>,
-    /// Source address or prefix of the reply direction
-    #[arg(short, long, value_name = "ADDRESS")]
-    reply_src: Option<IpPrefix>,
-    /// Destination address or prefix of the reply direction
-    #[arg(short = 'q', long, value_name = "ADDRESS")]
-    reply_dst: Option<IpPrefix>,
-    /// Protocol: its name or number
-    #[arg(
-        short,
-        long = "protonum",
-        visible_alias = "proto",
-        value_name = "PROTOCOL",
-        value_parser = protocol
-    )]
-    protonum: Option<Protocol>,
-    /// Source port of the original direction
-    #[arg(long, visible_alias = "orig-port-src", value_name = "PORT", value_parser = port)]
-    sport: Option<u16>,
-    /// Destination port of the original direction
-    #[arg(long, visible_alias = "orig-port-dst", value_name = "PORT", value_parser = port)]
-    dport: Option<u16>,
-    /// Source port of the reply direction
-    #[arg(long, value_name = "PORT", value_parser = port)]
-    reply_port_src: Option<u16>,
-    /// Destination port of the reply direction
-    #[arg(long, value_name = "PORT", value_parser = port)]
-    reply_port_dst: Option<u16>,
-    /// Type of the ICMP query
-    #[arg(long, value_name = "TYPE", value_parser = icmp_type)]
-    icmp_type: Option<u8>,
-    /// Code of the ICMP query
-    #[arg(long, value_name = "CODE", value_parser = icmp_code)]
-    icmp_code: Option<u8>,
-    /// Identifier of the ICMP query
-    #[arg(long, value_name = "ID", value_parser = icmp_id)]
-    icmp_id: Option<u16>,
-    /// State, such as ESTABLISHED
-    #[arg(long)]
-    state: Option<String>,
-    /// Status: EXPECTED, SEEN_REPLY, ASSURED, SRC_NAT, DST_NAT, UNREPLIED
-    #[arg(short = 'u', long, value_name = "STATUS", value_delimiter = ',')]
-    status: Vec<String>,
-    /// Family: ipv4 or ipv6
-    #[arg(short, long)]
-    family: Option<String>,
-    /// Conntrack zone: its number, or the VRF whose it is
-    #[arg(short = 'w', long, value_name = "ZONE")]
-    zone: Option<Zone>,
-    /// Source is translated, to this if it is said
-    #[arg(short = 'n', long, value_name = "ADDRESS[:PORT]", num_args = 0..=1)]
-    src_nat: Option<Option<Nat>>,
-    /// Destination is translated, to this if it is said
-    #[arg(short = 'g', long, value_name = "ADDRESS[:PORT]", num_args = 0..=1)]
-    dst_nat: Option<Option<Nat>>,
-    /// Source or destination is translated, to this if it is said
-    #[arg(long, value_name = "ADDRESS[:PORT]", num_args = 0..=1)]
-    any_nat: Option<Option<Nat>>,
-}
-
-/// `ADDRESS`, `ADDRESS:PORT` or `[ADDRESS]:PORT`.
-#[derive(Clone, Copy, Debug)]
-struct Nat(NatFilter);
-
-impl core::str::FromStr for Nat {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Ok(address) = text.parse::<IpAddr>() {
-            return Ok(Self(NatFilter { address: Some(address), port: None }));
-        }
-        let end = text
-            .parse::<std::net::SocketAddr>()
-            .map_err(|_| "expected ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT".to_owned())?;
-        Ok(Self(NatFilter { address: Some(end.ip()), port: Some(end.port()) }))
-    }
-}
-
-/// A conntrack zone, as it is said.
-#[derive(Clone, Debug)]
-enum Zone {
-    Number(u16),
-    OfVrf(String),
-}
-
-impl core::str::FromStr for Zone {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.bytes().all(|c| c.is_ascii_digit()) {
-            true => number("a zone", u16::MAX.into(), text).map(|zone| Self::Number(zone as u16)),
-            false => Ok(Self::OfVrf(text.to_owned())),
-        }
-    }
-}
-
-impl Zone {
-    /// Its number. The daemon knows those of VRFs.
-    fn number(&self, socket: &Path) -> anyhow::Result<u16> {
-        let name = match self {
-            Self::Number(number) => return Ok(*number),
-            Self::OfVrf(name) => name,
-        };
-        let Reply::Vrfs(vrfs) = client::ask(socket, &Request::VrfList)? else {
-            bail!("the daemon's answer does not fit the question");
-        };
-        match vrfs.iter().find(|vrf| vrf.name == *name) {
-            Some(vrf) => Ok(vrf.id),
-            None => {
-                let name = api::shown(name);
-                bail!(Usage(format!(
-                    "there is no VRF {name}; -w takes a zone, 0 to 65535, or a VRF"
-                )))
-            }
-        }
-    }
-}
-
-/// Numbers, in whose place clap would say of words that a digit is invalid.
-fn number(what: &str, most: u32, text: &str) -> Result<u32, String> {
-    let number = text.parse().ok().filter(|number| *number <= most);
-    number.ok_or_else(|| format!("expected {what}, 0 to {most}"))
-}
-
-/// A number, as with conntrack, which reads the name of a service as port 0.
-fn port(text: &str) -> Result<u16, String> {
-    number("the number of a port", u16::MAX.into(), text).map(|port| port as u16)
-}
-
-fn icmp_type(text: &str) -> Result<u8, String> {
-    let what = "the number of a type, as 8 of echo requests";
-    number(what, u8::MAX.into(), text).map(|kind| kind as u8)
-}
-
-fn icmp_code(text: &str) -> Result<u8, String> {
-    number("the number of a code", u8::MAX.into(), text).map(|code| code as u8)
-}
-
-fn icmp_id(text: &str) -> Result<u16, String> {
-    number("an identifier", u16::MAX.into(), text).map(|id| id as u16)
-}
-
-fn seconds(text: &str) -> Result<u32, String> {
-    number("seconds from now", u32::MAX, text)
-}
-
-/// In any case, as with conntrack.
-fn protocol(text: &str) -> Result<Protocol, String> {
-    text.to_ascii_lowercase().parse::<Protocol>().map_err(|why| why.to_string())
+    #[command(flatten)]
+    elsewhere: Elsewhere,
 }
 
 /// The tables that there are.
@@ -304,7 +141,12 @@ const MAX_LINE: u64 = 1 << 20;
 
 impl Conntrack {
     pub(crate) fn run(&self, global: &Global) -> anyhow::Result<Exit> {
-        if let Some(why) = self.unsupported() {
+        if let Some(why) = self.elsewhere.refusal() {
+            bail!(Usage(why.to_owned()));
+        }
+        let commands = [self.list, self.get, self.delete, self.flush, self.count, self.statistics];
+        if !commands.contains(&true) && !self.update && !self.event {
+            let why = "what is to be done? -L, -G, -D, -F, -C, -S, -U or -E; --help explains them";
             bail!(Usage(why.to_owned()));
         }
         match self.table.as_deref() {
@@ -358,6 +200,7 @@ impl Conntrack {
             return Ok(Exit::Done);
         }
         if self.get {
+            self.check_get(&filter)?;
             let Reply::Connections(page) = client::ask(socket, &Request::ConnectionGet(filter))?
             else {
                 bail!("the daemon's answer does not fit the question");
@@ -394,25 +237,30 @@ impl Conntrack {
         Ok(if count == 0 && !self.list { Exit::Refused } else { Exit::Done })
     }
 
-    /// Why an option of conntrack's is not here, and what is, if one is given.
-    fn unsupported(&self) -> Option<&'static str> {
-        Some(match () {
-            () if self.create => {
-                "-I is not supported: packets make connections; -U changes those that there are"
+    /// What names one connection, and nothing beside: as with conntrack, the rest is not looked at.
+    fn check_get(&self, filter: &ConnectionFilter) -> Result<(), Usage> {
+        let given = [
+            (filter.mark.is_some(), "-m"),
+            (!filter.status.is_empty() || filter.unreplied, "-u"),
+            (filter.state.is_some(), "--state"),
+            (filter.source_nat.is_some(), "--src-nat"),
+            (filter.destination_nat.is_some(), "--dst-nat"),
+            (filter.any_nat.is_some(), "--any-nat"),
+        ];
+        if let Some((_, option)) = given.into_iter().find(|(is, _)| *is) {
+            let why =
+                format!("-G names a connection by its tuple, without {option}; -L takes that");
+            return Err(Usage(why));
+        }
+        let TupleFilter { source, destination, .. } = filter.original;
+        let TupleFilter { source: reply_source, destination: reply_destination, .. } = filter.reply;
+        let mut prefixes = [source, destination, reply_source, reply_destination].into_iter();
+        match prefixes.find_map(|prefix| prefix.filter(|prefix| !prefix.is_host())) {
+            Some(prefix) => {
+                Err(Usage(format!("-G takes whole addresses, not {prefix}; -L takes prefixes")))
             }
-            () if self.zero => {
-                "-z is not supported: counters only grow; leave it out, and compare two lists"
-            }
-            () if self.label.is_some() => {
-                "-l is not supported: labels have no names; -o labels shows them, and -m MARK looks \
-                 for a mark"
-            }
-            () if self.label_add.is_some() || self.label_del.is_some() => {
-                "labels cannot be changed by command: flows write them, as in \
-                 ct(commit,exec(set_field:1->ct_label)); -m MARK changes a mark"
-            }
-            () => return None,
-        })
+            None => Ok(()),
+        }
     }
 
     fn say_counts(
@@ -678,76 +526,5 @@ impl Printer {
             output::line(if count == 0 { "[]" } else { "\n]" })?;
         }
         Ok(Exit::Done)
-    }
-}
-
-impl FilterWords {
-    fn filter(&self, socket: &Path) -> anyhow::Result<ConnectionFilter> {
-        let mut status = Vec::new();
-        let mut unreplied = false;
-        for word in &self.status {
-            match word.to_ascii_uppercase().as_str() {
-                "UNREPLIED" => unreplied = true,
-                "EXPECTED" => status.push(ConnectionStatus::Expected),
-                "SEEN_REPLY" => status.push(ConnectionStatus::SeenReply),
-                "ASSURED" => status.push(ConnectionStatus::Assured),
-                "SRC_NAT" => status.push(ConnectionStatus::SrcNat),
-                "DST_NAT" => status.push(ConnectionStatus::DstNat),
-                _ => {
-                    bail!(Usage(format!(
-                        "there is no status {}; EXPECTED, SEEN_REPLY, ASSURED, SRC_NAT, DST_NAT, \
-                        UNREPLIED",
-                        api::shown(word)
-                    )));
-                }
-            }
-        }
-        let family = match self.family.as_deref() {
-            None => None,
-            Some("ipv4" | "inet") => Some(api::Family::V4),
-            Some("ipv6" | "inet6") => Some(api::Family::V6),
-            Some(other) => {
-                let other = api::shown(other);
-                bail!(Usage(format!("there is no family {other}; ipv4 or ipv6")));
-            }
-        };
-        let states = control::connections::STATE_NAMES;
-        if let Some(word) = &self.state
-            && !states.iter().any(|state| state.eq_ignore_ascii_case(word))
-        {
-            let (word, states) = (api::shown(word), states.join(", "));
-            bail!(Usage(format!("there is no state {word}; {states}")));
-        }
-        let nat = |said: &Option<Option<Nat>>| {
-            said.map(|nat| nat.map_or_else(NatFilter::default, |Nat(nat)| nat))
-        };
-        Ok(ConnectionFilter {
-            family,
-            zone: self.zone.as_ref().map(|zone| zone.number(socket)).transpose()?,
-            protocol: self.protonum,
-            original: TupleFilter {
-                source: self.src,
-                destination: self.dst,
-                source_port: self.sport,
-                destination_port: self.dport,
-                icmp_type: self.icmp_type,
-                icmp_code: self.icmp_code,
-                icmp_id: self.icmp_id,
-            },
-            reply: TupleFilter {
-                source: self.reply_src,
-                destination: self.reply_dst,
-                source_port: self.reply_port_src,
-                destination_port: self.reply_port_dst,
-                ..TupleFilter::default()
-            },
-            state: self.state.clone(),
-            status,
-            unreplied,
-            source_nat: nat(&self.src_nat),
-            destination_nat: nat(&self.dst_nat),
-            any_nat: nat(&self.any_nat),
-            mark: None,
-        })
     }
 }
