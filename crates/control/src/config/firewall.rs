@@ -14,7 +14,7 @@ use super::addresses::Addresses;
 use super::cross::Read;
 use super::diagnostic::Errors;
 use super::reader::{Table, parsed_element};
-use crate::firewall::shadow::{Shadowed, shadowed};
+use crate::firewall::shadow::{Shadowed, matching_all, shadowed};
 use crate::firewall::{Firewall, Place, SitePort, Wrong, doubt_flows};
 
 /// How many pieces of rules may be compared to find those that never match: about a second.
@@ -178,18 +178,21 @@ impl SaidFirewall<'_> {
             unchecked += found.unchecked;
             for (at, by) in found.rules {
                 let table = self.places.get(&place(at));
-                notes.extend(table.zip(self.shadowed_text(what, (at, &by), place, errors)));
+                let at_table = table.map(|table| table.at);
+                notes.extend(at_table.zip(self.shadowed_text(what, (at, &by), place, errors)));
             }
         };
         for policy in 0..self.spec.policies.len() {
             let found = shadowed(firewall.rules(policy), &mut work);
             note("rule", found, &|rule| Place::Rule(policy, rule));
         }
+        let unreached = self.note_unreached(&firewall, &mut work, errors);
         note("forward", firewall.shadowed_forwards(&mut work), &Place::Forward);
         note("snat", firewall.shadowed_snats(&mut work), &Place::Snat);
+        notes.extend(unreached);
         let more = notes.len().saturating_sub(MOST_NOTES);
         notes.truncate(MOST_NOTES);
-        notes.into_iter().for_each(|(table, text)| errors.note(table.at, text));
+        notes.into_iter().for_each(|(at, text)| errors.note(at, text));
         if more > 0 {
             let text = format!("{more} more rules of the firewall never match a packet");
             errors.note(self.whole.at, text);
@@ -203,6 +206,32 @@ impl SaidFirewall<'_> {
         }
     }
 
+    /// Notes what policies do with packets of no rule, if there are none: rules match all.
+    fn note_unreached(
+        &self,
+        firewall: &Firewall,
+        work: &mut usize,
+        errors: &Errors<'_>,
+    ) -> Vec<(usize, String)> {
+        let note = |policy: usize| {
+            let table = self.places.get(&Place::Policy(policy))?;
+            let key = ["action", "log"].into_iter().find(|key| table.has(key))?;
+            let by = matching_all(firewall.rules(policy), work)?;
+            let (at, place) = (table.place(key), |rule| Place::Rule(policy, rule));
+            let by = match self.places_text((at, &by), &place, errors) {
+                (_, None) => return None,
+                (one, Some((last, rest))) if rest.is_empty() => {
+                    format!("the rule {one} {last} matches every packet")
+                }
+                (several, Some((last, rest))) => {
+                    format!("the rules {several} {rest} and {last} together match every packet")
+                }
+            };
+            Some((at, format!("this `{key}` is of no packet: {by}")))
+        };
+        (0..self.spec.policies.len()).filter_map(note).collect()
+    }
+
     /// Why what is shadowed by these never matches.
     fn shadowed_text(
         &self,
@@ -211,9 +240,30 @@ impl SaidFirewall<'_> {
         place: &dyn Fn(usize) -> Place,
         errors: &Errors<'_>,
     ) -> Option<String> {
+        let own = self.places.get(&place(own)).map_or(0, |table| table.at);
+        let earlier = match self.places_text((own, by), place, errors) {
+            (_, None) => return None,
+            (one, Some((last, rest))) if rest.is_empty() => {
+                format!("the one {one} {last} comes first and matches")
+            }
+            (several, Some((last, rest))) => {
+                format!("those {several} {rest} and {last} come first and together match")
+            }
+        };
+        Some(format!("this {what} never matches a packet: {earlier} all that it does"))
+    }
+
+    /// Where these are, in words: `on lines`, and the last and the others. They are told by their lines,
+    /// if these are others than that of `own`.
+    fn places_text(
+        &self,
+        (own, by): (usize, &[usize]),
+        place: &dyn Fn(usize) -> Place,
+        errors: &Errors<'_>,
+    ) -> (&'static str, Option<(String, String)>) {
         let at = |number: &usize| self.places.get(&place(*number)).map_or(0, |table| table.at);
         let places: Vec<_> = by.iter().map(|by| errors.place(at(by))).collect();
-        let own = errors.place(at(&own));
+        let own = errors.place(own);
         let lines: BTreeSet<_> = places.iter().chain([&own]).map(|(line, _)| *line).collect();
         // Rules may stand side by side.
         let has_lines = lines.len() > places.len();
@@ -221,16 +271,13 @@ impl SaidFirewall<'_> {
             true => line.to_string(),
             false => format!("{line}:{column}"),
         };
-        let places: Vec<_> = places.iter().map(shown).collect();
-        let (one, several) = if has_lines { ("on line", "on lines") } else { ("at", "at") };
-        let earlier = match places.split_last()? {
-            (last, []) => format!("the one {one} {last} comes first and matches"),
-            (last, rest) => format!(
-                "those {several} {} and {last} come first and together match",
-                rest.join(", ")
-            ),
+        let mut places: Vec<_> = places.iter().map(shown).collect();
+        let word = match (has_lines, places.len()) {
+            (false, _) => "at",
+            (true, 1) => "on line",
+            (true, _) => "on lines",
         };
-        Some(format!("this {what} never matches a packet: {earlier} all that it does"))
+        (word, places.pop().map(|last| (last, places.join(", "))))
     }
 }
 

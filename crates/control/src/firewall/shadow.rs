@@ -24,6 +24,11 @@ struct Kind<'z> {
 }
 
 impl Kind<'_> {
+    /// Of a policy, whose rules are all about the same zones.
+    const fn of(v6: bool) -> Self {
+        Self { v6, from: 0, to: 0, ports_of: None }
+    }
+
     /// Whether packets of this kind may be matched by what is about others.
     fn may_be(self, other: Self) -> bool {
         let is_within = match (self.ports_of, other.ports_of) {
@@ -49,9 +54,23 @@ pub(crate) struct Shadowed {
 
 /// Finds the rules of a policy that never match. `work` is how many pieces may be compared.
 pub(crate) fn shadowed(rules: &[Rule], work: &mut usize) -> Shadowed {
-    let kind = |v6| Kind { v6, from: 0, to: 0, ports_of: None };
-    let pieces = |rule| matches(rule).map(|part: Part| (kind(part.v6), part.of())).collect();
-    find(&rules.iter().map(pieces).collect::<Vec<_>>(), work)
+    find(&pieces(rules), work)
+}
+
+/// The packets that each rule of a policy is for.
+fn pieces(rules: &[Rule]) -> Vec<Vec<(Kind<'static>, Box4)>> {
+    let pieces = |rule| matches(rule).map(|part: Part| (Kind::of(part.v6), part.of())).collect();
+    rules.iter().map(pieces).collect()
+}
+
+/// The rules of a policy that together match every packet, so that none is left for its action; none if
+/// some are left, `None` if that is too much work.
+pub(crate) fn matching_all(rules: &[Rule], work: &mut usize) -> Option<Vec<usize>> {
+    let all = [false, true].map(|v6| {
+        let part = Part { v6, service: None, source: None, destination: None };
+        (Kind::of(v6), part.of())
+    });
+    covered(&all, &pieces(rules), work)
 }
 
 impl Firewall {

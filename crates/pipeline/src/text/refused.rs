@@ -51,7 +51,10 @@ pub(crate) fn action(name: &str) -> Option<String> {
         "controller" => "there is no controller; `drop` drops",
         "all" | "flood" => "name each port by `output`",
         "local" => "use `NORMAL`, which delivers to own addresses",
-        "table" | "enqueue" | "set_queue" | "pop_queue" => "",
+        "table" => "",
+        "enqueue" | "set_queue" | "pop_queue" => {
+            "a port has a queueing discipline: fq_codel gives flows queues of their own"
+        }
         "mod_vlan_vid" | "mod_vlan_pcp" | "set_vlan_vid" | "set_vlan_pcp" | "strip_vlan"
         | "push_vlan" | "pop_vlan" => "a VLAN is a port of its own: use `output`",
         "mod_dl_src" | "mod_dl_dst" => "use `NORMAL`, which writes the link header",
@@ -62,13 +65,23 @@ pub(crate) fn action(name: &str) -> Option<String> {
             "packets are spread by routes with several next hops: use `NORMAL`"
         }
         "write_metadata" => "use a register, reg0 to reg7",
+        "conjunction" => "give a flow for each combination, or registers in several tables",
+        "clone" => {
+            "each `output` sends a copy of the packet as it is then: write back what was written"
+        }
+        "exit" => "actions end with the last: let `resubmit` be that",
+        "check_pkt_larger" => {
+            "use `NORMAL`, which knows how long packets may be, and tells their senders"
+        }
+        "fin_timeout" => "connections have timeouts by state: use `ct`",
+        "sample" | "output_trunc" => "a tap copies packets, in full or their beginnings",
+        "delete_field" => "use `ct_clear`, or write zero",
         "write_actions" | "clear_actions" => "actions are done where they stand",
         "push" | "pop" => "use a register, reg0 to reg7",
         "learn" => "what traffic opens is a connection: use `ct(commit)`",
         "push_mpls" | "pop_mpls" | "dec_mpls_ttl" | "set_mpls_ttl" | "set_mpls_label"
-        | "set_mpls_tc" | "fin_timeout" | "conjunction" | "sample" | "clone" | "exit" | "encap"
-        | "decap" | "check_pkt_larger" | "delete_field" | "dec_nsh_ttl" | "output_reg"
-        | "debug_recirc" | "debug_slow" | "output_trunc" | "unroll_xlate" => "",
+        | "set_mpls_tc" | "encap" | "decap" | "dec_nsh_ttl" | "output_reg" | "debug_recirc"
+        | "debug_slow" | "unroll_xlate" => "",
         _ => return None,
     };
     Some(because("the action", name, why))

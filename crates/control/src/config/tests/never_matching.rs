@@ -204,3 +204,46 @@ fn rules_on_one_line_are_told_by_their_columns() {
         ]
     );
 }
+
+#[test]
+fn what_a_policy_does_with_no_packet_is_told() {
+    let noted = |policy: &str| {
+        let zone = |name| format!("[[firewall.zone]]\nname = \"{name}\"\nports = [\"{name}\"]\n");
+        let text = format!(
+            "[firewall]\n{}{}[[firewall.policy]]\nfrom = [\"lan\"]\nto = [\"wan\"]\n{policy}\n",
+            zone("lan"),
+            zone("wan")
+        );
+        let (_, notes) = load_firewall("fw.toml", &text).unwrap();
+        notes.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let (all, some) = ("{ action = \"drop\" }", "{ services = [\"tcp/22\"], action = \"drop\" }");
+    let halves = ["0.0.0.0-127.255.255.255", "128.0.0.0-255.255.255.255", "::/0"]
+        .map(|range| format!("{{ sources = [\"{range}\"], action = \"accept\" }}"));
+    assert_eq!(
+        noted(&format!("action = \"accept\"\nrules = [{all}]")),
+        ["fw.toml:11:10: this `action` is of no packet: the rule on line 12 matches every packet"]
+    );
+    assert_eq!(
+        noted(&format!(
+            "log = \"rest\"\nrules = [\n{},\n{},\n{}]",
+            halves[0], halves[1], halves[2]
+        )),
+        [
+            "fw.toml:11:7: this `log` is of no packet: the rules on lines 13, 14 and 15 together match \
+          every packet"
+        ]
+    );
+    assert_eq!(
+        noted(&format!("action = \"accept\"\nrules = [{some}, {all}]")),
+        [
+            "fw.toml:11:10: this `action` is of no packet: the rules at 12:10 and 12:54 together match \
+          every packet"
+        ]
+    );
+    // Without it there is nothing that a reader would take for something else.
+    assert!(noted(&format!("rules = [{all}]")).is_empty());
+    assert!(noted(&format!("action = \"accept\"\nrules = [{some}]")).is_empty());
+    let left = format!("action = \"accept\"\nrules = [{}, {}]", halves[0], halves[1]);
+    assert!(noted(&left).is_empty(), "IPv6 is left");
+}
