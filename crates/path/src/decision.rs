@@ -27,7 +27,8 @@ use wire::{PortId, SaSlot};
 /// | 0 | 26 | whether copies of its packet go other ways |
 /// | 0 | 27 | whether it was made for two connections, the second of which is in the worker's table of pairs |
 /// | 0 | 28 | whether that one translates its packets, and not the first |
-/// | 0 | 29-31 | free: a set of actions |
+/// | 0 | 29 | whether its connection stays as it is, as the packet is refused behind the flows |
+/// | 0 | 30-31 | free: a set of actions |
 /// | 0 | 32-63 | next hop |
 /// | 1 | 0-31 | SA slot |
 /// | 1 | 32-63 | the number of its extension, 0 if it has none |
@@ -129,6 +130,12 @@ const PAIRED: u64 = 1 << 27;
 /// Whether the second of them translates its packets.
 const BY_SECOND: u64 = 1 << 28;
 
+/// Whether its connection stays as it is.
+const HOLDING: u64 = 1 << 29;
+
+/// What asks for more in confirm than updating the connection.
+const MORE: u64 = PASSING | HELPED | SEVERAL | PAIRED | HOLDING;
+
 /// The verdicts as numbers. Those of packets that leave by a next hop come first.
 pub(crate) mod code {
     pub(crate) const FORWARD: u8 = 1;
@@ -229,10 +236,24 @@ impl Decision {
         self
     }
 
-    /// The same, made for the connection that `reference` names.
+    /// The same, made for the connection that `reference` names. One that is refused behind the flows, as by
+    /// a policy or for its source, leaves its connection as it is: what is said of it by who may not
+    /// send it counts for nothing.
     pub(crate) fn of_connection(mut self, reference: Reference) -> Self {
+        let is_holding = reference.is_connection() && self.is_refused_behind();
+        self.way = self.way & !HOLDING | if is_holding { HOLDING } else { 0 };
         self.connection = reference.0;
         self
+    }
+
+    /// Whether the packet is dropped by what comes behind the flows.
+    pub(crate) fn is_refused_behind(&self) -> bool {
+        self.is_dropped() && !is_of_flows(self.reason())
+    }
+
+    /// Whether its connection stays as it is, unless a copy of the packet leaves.
+    pub(crate) fn is_holding(&self) -> bool {
+        self.way & HOLDING != 0
     }
 
     /// The same, whose packets are translated as their connection says.
@@ -309,13 +330,13 @@ impl Decision {
     /// Whether more is to be done in confirm than updating the connection.
     #[inline(always)]
     pub(crate) fn wants_more(&self) -> bool {
-        self.way & (PASSING | HELPED | SEVERAL | PAIRED) != 0
+        self.way & MORE != 0
     }
 
     /// Whether all that is more is a second connection.
     #[inline(always)]
     pub(crate) fn wants_second(&self) -> bool {
-        self.way & (PASSING | HELPED | SEVERAL | PAIRED) == PAIRED
+        self.way & MORE == PAIRED
     }
 
     /// The same, whose packet is copied for other ways.
@@ -484,6 +505,15 @@ impl fmt::Debug for Decision {
             .field("is_passing", &self.is_passing())
             .finish()
     }
+}
+
+/// Whether flows say so themselves, and not what comes behind them.
+const fn is_of_flows(why: DropReason) -> bool {
+    use DropReason as Why;
+    matches!(
+        why,
+        Why::FlowDrop | Why::FlowMiss | Why::FlowResubmits | Why::FlowUnsupported | Why::FlowZones
+    )
 }
 
 /// Slots are far fewer than 2^32 - 1: one more than the number, so that zero is none.

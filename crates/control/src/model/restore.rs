@@ -6,6 +6,7 @@
 //! the file does not name comes back. So a restart with another file comes to the same as a reload
 //! of it.
 
+mod filters;
 mod flows;
 mod former;
 
@@ -17,6 +18,7 @@ use tables::{TableId, TableRef, Tables};
 use types::{Ipsec, Spi, VrfId};
 use zeroize::Zeroizing;
 
+use self::filters::LostFilters;
 use self::flows::Flows;
 use self::former::FormerPorts;
 use super::desired::Desired;
@@ -55,6 +57,9 @@ pub struct Restored {
     /// VRFs that may let more pass than before, as a flow or the firewall was left out or refused and they
     /// have others.
     pub lacking: Vec<String>,
+    /// Ports and VRFs whose filters lack a rule that was refused, so that they may let more pass than
+    /// before: `dev lan`, `vrf blue`.
+    pub unfiltered: Vec<String>,
     /// VRFs that were to drop everything and do not, as the flow that does it finds no place.
     pub open: Vec<String>,
 }
@@ -109,6 +114,7 @@ impl Control {
         draft.connections = Some(self.connections);
         draft.sa_events = Some(&mut self.sa_events);
         let mut flows = Flows::default();
+        let mut filters = LostFilters::default();
         for line in texts.flat_map(str::lines) {
             let (command, origin) = match line.strip_prefix(OF_FILE) {
                 Some(rest) if rest.starts_with(LINK) => {
@@ -140,6 +146,7 @@ impl Control {
                     restored.refuse(command, &refusal);
                     // Nobody knows of which VRF it was.
                     flows.lost.note_unread(command);
+                    filters.note_unread(command);
                     if is_policy(command) && !has_unknown_policies {
                         has_unknown_policies = true;
                         without_policies.extend(draft.require_policies(None));
@@ -161,6 +168,7 @@ impl Control {
             former.note(&request);
             if !is_same_file && let Err(refusal) = former.check(&request, draft.desired) {
                 restored.refuse(command, &refusal);
+                filters.note(&request, false);
                 continue;
             }
             if !is_same_file && is_of_file(&draft.tables, draft.desired, &request) {
@@ -211,7 +219,9 @@ impl Control {
                 Request::VrfDelete(vrf) => Some(vrf.name.clone()),
                 _ => None,
             };
+            let filtering = is_about_filters(&request).then(|| request.clone());
             let done = draft.carry_out_or_leave(request, now);
+            filtering.iter().for_each(|request| filters.note(request, done.is_ok()));
             match &done {
                 // Whether it was there or refused before: there is none.
                 _ if ends_firewall => flows.lost.forget_firewall(),
@@ -249,6 +259,7 @@ impl Control {
         }
         flows.make(&mut draft, is_same_file, &mut has_lost, &mut restored);
         restored.without_keys = without_keys.len() as u64;
+        restored.unfiltered = filters.targets(draft.desired);
         let closed = closed(&draft.tables).map(|vrf| vrf.name.to_string());
         restored.closed = closed.filter(|name| without_policies.contains(name)).collect();
         flows.lost.settle_firewall(&former, draft.desired);
@@ -336,6 +347,18 @@ fn is_left(refusal: &Refusal, added: &Option<String>, desired: &Desired, has_los
         RefusalCode::NotFound => !has_lost,
         _ => false,
     }
+}
+
+/// Whether a command changes what filters there are.
+const fn is_about_filters(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::FilterAdd(_)
+            | Request::FilterReplace(_)
+            | Request::FilterDelete(_)
+            | Request::LinkDelete(_)
+            | Request::VrfDelete(_)
+    )
 }
 
 /// Whether a command adds a policy.

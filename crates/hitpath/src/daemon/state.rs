@@ -185,6 +185,13 @@ fn restore(
             more pass than before"
         );
     }
+    for of in &restored.unfiltered {
+        tracing::error!(
+            filter = %of,
+            "lacks a rule that a command had made and that did not come back: it may let more pass than \
+            before; `hitpath filter show {of}` shows the others"
+        );
+    }
     for vrf in &restored.open {
         tracing::error!(
             %vrf,

@@ -233,6 +233,35 @@ fn flows_that_were_gone_are_not_missed() {
     }
 }
 
+/// The same of the rules of filters.
+#[test]
+fn filters_that_lack_a_rule_are_told() {
+    let lost = "filter add vrf red ingress pref 5 protocol ip mark 0x3 action unheard-of";
+    let refused = "filter add dev dmz ingress pref 5 flower ip_proto udp tcp_flags 2 action drop";
+    let gone = "filter add dev gone ingress pref 5 action drop";
+    let fine = "filter add dev dmz ingress pref 5 action drop";
+    let taken_out = "filter del dev dmz ingress pref 5";
+    for (lines, unfiltered) in [
+        (&[lost][..], &["vrf red"][..]),
+        (&[refused, lost], &["dev dmz", "vrf red"]),
+        (&[refused, fine], &[]),
+        (&[refused, taken_out], &[]),
+        (&[refused, "filter del dev dmz ingress"], &[]),
+        (
+            &[refused, "filter del dev dmz egress", "filter del dev dmz ingress pref 6"],
+            &["dev dmz"],
+        ),
+        (&[fine], &[]),
+        // Nothing passes by a port that is not there.
+        (&[gone], &[]),
+    ] {
+        let text = lines.iter().map(|line| format!("{line}\n")).collect();
+        let changes = Changes { text, ..Changes::default() };
+        let (_, report) = restore(SITE, &[changes], true);
+        assert_eq!(report.unfiltered, unfiltered, "{lines:?} {report:?}");
+    }
+}
+
 /// Nobody knows what was in the part that is lost.
 #[test]
 fn after_a_loss_each_vrf_drops_everything() {

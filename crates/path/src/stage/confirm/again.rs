@@ -75,12 +75,16 @@ impl Confirming<'_, '_> {
         };
         let packet = adjusted.as_ref().unwrap_or(as_received.packet);
         let hitting = Hitting { packet, ..as_received };
-        let is_right = match decision.is_of_several() {
-            false => hitting.one(reference, &mut course.counted),
-            true => {
-                let further = self.further(batch, at);
-                further.is_some_and(|further| hitting.all(&further, reference, &mut course.counted))
-            }
+        let holds = decision.is_holding() && !self.leaves_as_copy(&decision, facts);
+        let further = match decision.is_of_several() {
+            false => Some(Further::NONE),
+            true => self.further(batch, at),
+        };
+        let is_right = match further {
+            None => false,
+            Some(further) if holds => hitting.holds(&further, reference, &course.counted),
+            Some(further) if further.is_none() => hitting.one(reference, &mut course.counted),
+            Some(further) => hitting.all(&further, reference, &mut course.counted),
         };
         if !is_right {
             return Step::DecideAgain;
@@ -232,7 +236,7 @@ impl Confirming<'_, '_> {
     /// Whether neither a packet nor a copy of it leaves, as what comes behind the flows says, or as apply
     /// drops it whatever was decided. It opens no connection.
     fn ends_behind(&self, decision: &Decision, facts: Facts) -> bool {
-        let is_dropped = is_refused_behind(decision)
+        let is_dropped = decision.is_refused_behind()
             || goes_no_further(decision, self.extension(decision), facts);
         is_dropped && !self.leaves_as_copy(decision, facts)
     }
@@ -329,21 +333,18 @@ impl Hitting<'_> {
 
     /// The same of several. No connection counts the packet unless all are right.
     fn all(&self, further: &Further, first: Reference, counted: &mut Counted) -> bool {
-        let all = || further.all(first).map(|(reference, _)| reference);
+        let mut all = further.all(first).map(|(reference, _)| reference);
+        self.holds(further, first, counted) && all.all(|reference| self.one(reference, counted))
+    }
+
+    /// Whether a decision that was made for these is right. None of them counts the packet.
+    fn holds(&self, further: &Further, first: Reference, counted: &Counted) -> bool {
         let holds = |reference: Reference| match reference.named() {
             Named::Untracked | Named::Related(..) => true,
             Named::Connection(handle, ..) if counted.contains(&handle.index) => true,
             _ => self.connections.holds(reference, self.packet, self.now),
         };
-        all().all(holds) && all().all(|reference| self.one(reference, counted))
-    }
-}
-
-/// Whether a packet is dropped by what comes behind the flows.
-fn is_refused_behind(decision: &Decision) -> bool {
-    match decision.verdict() {
-        Verdict::Drop(why) | Verdict::Refuse(why, _) => !is_of_flows(why),
-        _ => false,
+        further.all(first).map(|(reference, _)| reference).all(holds)
     }
 }
 
@@ -363,13 +364,4 @@ pub(crate) fn goes_no_further(
     }
     let written = extension.and_then(|extension| extension.rewrite?.hop_limit);
     !facts.is(Facts::OWN) && written.unwrap_or(facts.hop_limit()) <= 1
-}
-
-/// Whether flows say so themselves, and not what comes behind them.
-const fn is_of_flows(why: DropReason) -> bool {
-    use DropReason as Why;
-    matches!(
-        why,
-        Why::FlowDrop | Why::FlowMiss | Why::FlowResubmits | Why::FlowUnsupported | Why::FlowZones
-    )
 }
