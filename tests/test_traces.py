@@ -294,6 +294,7 @@ def test_packets_in_a_queueing_discipline_are_followed_to_their_end(hosts):
     queued = {number for number, (step, _) in last.items() if step == "queued"}
     dropped = {number for number, (step, said) in last.items() if step == "drop" and "qdisc_overlimit" in said}
     assert queued and dropped and len(queued | dropped) == 20, last
+    assert {said for step, said in last.values() if step == "queued"} == {"in tbf 1: of right"}
     assert set(ends) == queued
     for end in ends.values():
         assert [step for step, _ in end] == ["waited", "sent"] and "by right: icmp" in end[1][1], end
@@ -308,6 +309,32 @@ def test_packets_in_a_queueing_discipline_are_followed_to_their_end(hosts):
     _, ends = later(trace)
     assert ends and {end[1][0] for end in ends.values()} <= {"drop", "sent"}, ends
     assert any("qdisc_flushed" in end[1][1] for end in ends.values()), ends
+
+
+def test_a_packet_that_is_queued_says_where(hosts):
+    """In the discipline of the VRF, though the port has none, and then in the port's."""
+    left, _, gateway = hosts
+    left.ping(RIGHT[4][1], count=1)
+
+    def told():
+        trace = Trace(gateway, "icmp", "and", "dst", RIGHT[4][1], "count", 1, json=True)
+        left.ping(RIGHT[4][1], count=1)
+        shown, said, code = trace.wait()
+        assert code == 0, said
+        (packet,) = [json.loads(line) for line in shown.splitlines() if "stages" in line]
+        return packet["stages"][-1]
+
+    gateway.run(*"qdisc add dev main root handle 1: tbf rate 1mbit burst 20kb limit 40kb".split())
+    of_vrf = {"vrf": "main", "kind": "tbf", "handle": "1:"}
+    assert told() == {"stage": "queued", "port": "right", "qdiscs": [of_vrf]}
+    gateway.run(*"qdisc add dev main parent 1: handle 2: fq_codel".split())
+    gateway.run(*"qdisc add dev right root handle 3: pfifo limit 5".split())
+    of_port = {"port": "right", "kind": "pfifo", "handle": "3:"}
+    assert told() == {"stage": "queued", "port": "right", "qdiscs": [of_vrf | {"child": "fq_codel"}, of_port]}
+    trace = Trace(gateway, "icmp", "and", "dst", RIGHT[4][1], "count", 1)
+    left.ping(RIGHT[4][1], count=1)
+    packets, _ = later(trace)
+    assert packets[1][-1] == ("queued", "in tbf 1: of vrf main with fq_codel 2: under it, then pfifo 3: of right")
 
 
 def test_traces_are_listed_and_deleted(hosts):

@@ -19,9 +19,7 @@ pub(crate) struct Follower {
     /// Those that are followed, of all workers. There while there are traces.
     waiting: Option<Arc<TracedWaiting>>,
     current: Current,
-    begun: Vec<TraceTicket>,
-    /// Those that found no place among those that are followed.
-    unfollowed: usize,
+    begun: Vec<Waiting>,
     ends: Vec<End>,
 }
 
@@ -73,15 +71,29 @@ impl Frame {
     }
 }
 
+/// A packet that waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    /// None if it is not followed, as too many are.
+    pub ticket: Option<TraceTicket>,
+    /// Of which port, if it waits in a queueing discipline before one.
+    pub queued_for: Option<PortId>,
+}
+
 /// What began to wait of a packet that went through the stages.
 #[derive(Debug, Default)]
 pub(crate) struct Begun {
     /// What still waits.
-    pub waiting: Vec<TraceTicket>,
+    pub waiting: Vec<Waiting>,
     /// What does not by now.
     pub ends: Vec<End>,
-    /// How many wait and are not followed, as too many are.
-    pub unfollowed: usize,
+}
+
+impl Begun {
+    /// What is followed of it.
+    pub(crate) fn tickets(&self) -> impl Iterator<Item = TraceTicket> {
+        self.waiting.iter().filter_map(|waiting| waiting.ticket)
+    }
 }
 
 impl Follower {
@@ -108,32 +120,39 @@ impl Follower {
     pub(crate) fn finish(&mut self) -> Begun {
         self.current = Current::Untraced;
         let mut waiting = core::mem::take(&mut self.begun);
-        let ends = self.ends.extract_if(.., |end| waiting.contains(&end.ticket)).collect();
-        let has_ended = |ticket: &TraceTicket| {
-            let ends: &Vec<End> = &ends;
-            ends.iter().any(|end| end.ticket == *ticket)
-        };
-        waiting.retain(|ticket| !has_ended(ticket));
-        Begun { waiting, ends, unfollowed: core::mem::take(&mut self.unfollowed) }
+        let is_of =
+            |end: &End, waiting: &Waiting| waiting.ticket.is_some_and(|it| it == end.ticket);
+        let is_own = |end: &mut End| waiting.iter().any(|waiting| is_of(end, waiting));
+        let ends: Vec<End> = self.ends.extract_if(.., is_own).collect();
+        waiting.retain(|waiting| !ends.iter().any(|end| is_of(end, waiting)));
+        Begun { waiting, ends }
     }
 
     /// Nobody wants to know of these after all. What they became meanwhile is not told either.
-    pub(crate) fn forget<'a>(&mut self, unwanted: impl Iterator<Item = &'a TraceTicket>) {
+    pub(crate) fn forget(&mut self, unwanted: impl Iterator<Item = TraceTicket>) {
         for ticket in unwanted {
-            self.waiting.iter().for_each(|waiting| waiting.forget(*ticket));
+            self.waiting.iter().for_each(|waiting| waiting.forget(ticket));
         }
     }
 
-    /// A packet begins to wait.
+    /// A packet begins to wait for a neighbour.
     #[inline(always)]
     pub(crate) fn waits(&mut self, packet: &Packet, now: Time) {
         if self.is_on() {
-            self.follow(packet.identity(), now);
+            self.follow(packet.identity(), None, now);
+        }
+    }
+
+    /// A frame that is to leave by a port begins to wait in the first queueing discipline on its
+    /// way.
+    pub(crate) fn is_queued(&mut self, packet: &Packet, port: PortId, now: Time) {
+        if self.is_on() {
+            self.follow(packet.identity(), Some(port), now);
         }
     }
 
     #[cold]
-    fn follow(&mut self, identity: usize, now: Time) {
+    fn follow(&mut self, identity: usize, queued_for: Option<PortId>, now: Time) {
         let Some(waiting) = &self.waiting else { return };
         // Should it have come away from where it waited unnoticed, it is another packet by now.
         waiting.take(identity);
@@ -141,10 +160,7 @@ impl Follower {
             Current::Untraced => {}
             Current::Traced => {
                 self.current = Current::Traced;
-                match waiting.begin(identity, now) {
-                    Some(ticket) => self.begun.push(ticket),
-                    None => self.unfollowed += 1,
-                }
+                self.begun.push(Waiting { ticket: waiting.begin(identity, now), queued_for });
             }
             Current::Waited(ticket, since) => _ = waiting.put(identity, ticket, since),
         }

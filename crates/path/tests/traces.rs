@@ -302,7 +302,7 @@ fn packets_in_a_queueing_discipline_are_told_of_when_they_leave_it() {
                 match record.tickets().next() {
                     Some(ticket) => {
                         assert!(waiting.insert(ticket));
-                        assert_has(text, &["queued\tin a queueing discipline of wan"]);
+                        assert_has(text, &["queued\tin tbf 1: of wan\n"]);
                         assert!(!text.contains("drop\t"), "{text}");
                     }
                     None => {

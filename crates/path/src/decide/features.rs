@@ -82,23 +82,23 @@ impl<'a> Queues<'a> {
         self.each().next().is_none()
     }
 
-    pub(crate) fn members(&self) -> Members {
+    pub(crate) fn each_as_members(&self) -> Vec<Members> {
         let one = |(device, placed): (QdiscDevice, &PlacedQdisc)| {
             named(target(device), self.tables)
                 .with("kind", placed.root.qdisc.kind())
                 .shown("handle", placed.root.handle)
                 .some("child", placed.child.as_ref().map(|child| child.qdisc.kind()))
         };
-        Members::default().with("qdiscs", self.each().map(one).collect::<Vec<_>>())
+        self.each().map(one).collect()
     }
 }
 
 impl fmt::Display for Queues<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (device, placed)) in self.each().enumerate() {
-            let before = if at == 0 { "through" } else { ", then" };
+            let before = if at == 0 { "" } else { ", then " };
             let (kind, handle) = (placed.root.qdisc.kind(), placed.root.handle);
-            write!(f, "{before} {kind} {handle} of {}", shown(target(device), self.tables))?;
+            write!(f, "{before}{kind} {handle} of {}", shown(target(device), self.tables))?;
             if let Some(child) = &placed.child {
                 write!(f, " with {} {} under it", child.qdisc.kind(), child.handle)?;
             }

@@ -254,7 +254,7 @@ fn members(step: &Step<'_>) -> Members {
         }
         Step::Copies(count) => all.with("copies", count),
         Step::Taps(taps) => taps.members(),
-        Step::Queues(queues) => queues.members(),
+        Step::Queues(queues) => Members::default().with("qdiscs", queues.each_as_members()),
     }
 }
 

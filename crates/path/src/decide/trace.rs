@@ -531,7 +531,7 @@ impl fmt::Display for Step<'_> {
             Self::Opens(opened) => write!(f, "{opened}"),
             Self::Copies(count) => write!(f, "{count} more by flows, which are not followed here"),
             Self::Taps(taps) => write!(f, "{taps}"),
-            Self::Queues(queues) => write!(f, "{queues}"),
+            Self::Queues(queues) => write!(f, "through {queues}"),
         }
     }
 }

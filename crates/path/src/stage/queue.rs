@@ -173,7 +173,7 @@ impl Queueing {
 pub(crate) fn enqueue(outputs: &mut Outputs<'_>, packet: Packet, port: PortId, header: usize) {
     let payload = packet.bytes().get(header..).unwrap_or_default();
     let flow = flow_of(payload, outputs.queueing.secret);
-    outputs.buffers.follower.waits(&packet, outputs.now);
+    outputs.buffers.follower.is_queued(&packet, port, outputs.now);
     let since = outputs.objects.port(port).map_or(0, |port| port.since);
     let item = Queued { packet, port, since, header: header as u8, flow };
     with_owner(outputs, |owner, outputs| owner.pass(item, Some(Stage::Vrf), outputs));

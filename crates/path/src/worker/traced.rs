@@ -174,7 +174,7 @@ impl<'a> Stages<'a> {
         let is_told = wanted != 0 && self.tell(wanted, &port.spec.name, length, &passes);
         if !is_told {
             let follower = &mut self.neighbours.outputs.buffers.follower;
-            follower.forget(passes.iter().flat_map(|pass| &pass.begun.waiting));
+            follower.forget(passes.iter().flat_map(|pass| pass.begun.tickets()));
         }
     }
 
@@ -259,7 +259,7 @@ impl<'a> Stages<'a> {
     /// Tells the traces that want the packet, as far as their bounds let them. Returns whether one
     /// was told.
     fn tell(&mut self, wanted: Bits, port: &str, length: usize, passes: &[Pass]) -> bool {
-        let waiting = passes.iter().flat_map(|pass| &pass.begun.waiting);
+        let waiting = passes.iter().flat_map(|pass| pass.begun.tickets());
         let tickets: Vec<u8> = waiting.flat_map(|ticket| ticket.0.to_le_bytes()).collect();
         let mut is_told = false;
         let (tables, now) = (self.tables, self.neighbours.outputs.now);

@@ -2,6 +2,7 @@
 //! of a JSON object, with tabs between.
 
 use core::fmt::{self, Write};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use flow::CacheTable;
@@ -12,6 +13,7 @@ use wire::{Mac, Origin, PortId, Protocol, VrfId};
 
 use super::{Counted, Pass, Seen, Stages, behind_link, lookup};
 use crate::cache::validity::MOST_CHANGES;
+use crate::decide::features::Queues;
 use crate::decide::trace::{Exit, Step, Trace};
 use crate::decision::Verdict;
 use crate::follower::{End, Ending, Frame};
@@ -194,26 +196,27 @@ impl Lines {
         }
         let exit = pass.seen.iter().find_map(|seen| Exit::of(&seen.decision, tables));
         // What waits may drive out what has waited.
-        let waits = !pass.begun.waiting.is_empty() || pass.begun.unfollowed > 0;
+        let waits = !pass.begun.waiting.is_empty();
         let is_another = waits && pass.begun.ends.is_empty();
         let note = if is_another { "; another one, which had waited" } else { "" };
         self.drops(counted, note);
         for sent in &pass.sent {
             self.sent(tables, sent);
         }
-        self.held(pass, exit.as_ref());
+        self.held(tables, pass, exit.as_ref());
     }
 
     /// Where it waits, if it does.
-    fn held(&mut self, pass: &Pass, exit: Option<&Exit<'_>>) {
-        let (waiting, unfollowed) = (pass.begun.waiting.len(), pass.begun.unfollowed);
+    fn held(&mut self, tables: &Tables, pass: &Pass, exit: Option<&Exit<'_>>) {
+        let waiting = &pass.begun.waiting;
+        // The ports that copies and fragments are queued for, each once.
+        let queued: BTreeSet<_> = waiting.iter().filter_map(|it| it.queued_for).collect();
+        for port in queued {
+            self.queued(Queues { port, tables });
+        }
         let awaits = |what: &str| Members::default().with("for", what);
         match exit {
-            _ if waiting + unfollowed == 0 => {}
-            Some(Exit { state: NextHopState::Queued, port, .. }) => {
-                let members = Members::default().with("port", *port);
-                self.add("queued", &members, format_args!("in a queueing discipline of {port}"));
-            }
+            _ if waiting.iter().all(|it| it.queued_for.is_some()) => {}
             Some(Exit { state: NextHopState::Pending, address: Some(address), port, .. }) => {
                 let members = awaits("neighbour").with("port", *port).shown("address", address);
                 self.add("held", &members, format_args!("until {address} has answered on {port}"));
@@ -224,7 +227,7 @@ impl Lines {
             }
             _ => self.add("held", &Members::default(), format_args!("until it may leave")),
         }
-        if unfollowed > 0 {
+        if waiting.iter().any(|it| it.ticket.is_none()) {
             let most = tables::MAX_TRACED_WAITING;
             let text = format_args!("{most} traced packets wait already");
             self.add("unfollowed", &Members::default().with("most", most), text);
@@ -242,6 +245,14 @@ impl Lines {
         if pass.seen.iter().any(reassembles) {
             self.add("held", &awaits("fragments"), format_args!("until all fragments are here"));
         }
+    }
+
+    /// Waits in the first of these, and then in the others.
+    fn queued(&mut self, queues: Queues<'_>) {
+        let port = port(queues.tables, queues.port);
+        let members =
+            Members::default().with("port", port).with("qdiscs", queues.each_as_members());
+        self.add("queued", &members, format_args!("in {queues}"));
     }
 
     /// How a packet ended that had waited.
