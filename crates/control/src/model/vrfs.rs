@@ -498,10 +498,10 @@ pub(super) fn vrfs(tables: &Tables, desired: &Desired) -> Vec<VrfView> {
 /// What packets of a VRF may meet beside its routes and policies.
 fn features(tables: &Tables, vrf: &tables::Vrf) -> Vec<String> {
     let is_of_vrf = |port| tables.port(port).is_some_and(|port| port.spec.vrf == vrf.id);
-    let is_queued = tables.qdiscs().iter().any(|(device, _)| match device {
-        QdiscDevice::Vrf(id) => id == vrf.id,
-        QdiscDevice::Port(port) => is_of_vrf(port),
-    });
+    // Frames of a VLAN pass the disciplines of its parents as well; filters and taps of these they
+    // do not.
+    let is_queued = tables.qdiscs().on(QdiscDevice::Vrf(vrf.id)).is_some()
+        || tables.ports_of(vrf.id).any(|port| port.is_queued);
     let is_tapped = tables.taps().any(|tap| match tap.spec.target {
         tables::FilterTarget::Vrf(id) => id == vrf.id,
         tables::FilterTarget::Port(port) => is_of_vrf(port),

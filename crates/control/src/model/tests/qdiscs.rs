@@ -286,3 +286,38 @@ fn vrfs_say_what_their_packets_meet() {
     run(&mut control, "qdisc del dev wan root").unwrap();
     assert!(line(&mut control, "main").ends_with("required, with filter rule"));
 }
+
+/// Frames of a VLAN, and of a VLAN of a VLAN, leave by its parents and wait in the disciplines of
+/// these. Filters and taps of a parent do not see them.
+#[test]
+fn a_vrf_of_vlans_says_the_discipline_of_their_parents() {
+    let mut control = running(&with_vlan());
+    for line in [
+        "link add link wan.7 name wan.7.8 type vlan id 8",
+        "vrf add red",
+        "link set wan.7 vrf blue",
+        "link set wan.7.8 vrf red",
+        "filter add dev wan ingress action drop",
+    ] {
+        run(&mut control, line).expect(line);
+    }
+    let met = |control: &mut Control, line: &str| {
+        let text = show(control, line);
+        let line = text.lines().find(|line| line.contains("blue") || line.contains("red")).unwrap();
+        line.split_once(" with ").map(|(_, with)| with.to_owned())
+    };
+    let both = ["vrf show blue", "vrf show red"];
+    for line in both {
+        assert_eq!(met(&mut control, line), None, "{line}");
+    }
+    run(&mut control, TBF).unwrap();
+    for line in both {
+        assert_eq!(met(&mut control, line).as_deref(), Some("qdisc"), "{line}");
+    }
+    run(&mut control, "qdisc del dev wan root").unwrap();
+    run(&mut control, "qdisc add dev wan.7 root pfifo limit 5").unwrap();
+    for line in both {
+        assert_eq!(met(&mut control, line).as_deref(), Some("qdisc"), "{line}");
+    }
+    assert!(!show(&mut control, "vrf show main").contains("qdisc"));
+}
