@@ -1,5 +1,7 @@
 """Next hops that another route leads to, between hosts that are network namespaces."""
 
+import json
+
 import pytest
 from harness.config import Config, Port
 from harness.gateway import Gateway
@@ -60,6 +62,11 @@ def test_traffic_follows_the_route_to_the_next_hop(topology, tmp_path, family):
         assert taken_by("two")
         shown = gateway.run(f"-{family}", "route", "show", "exact", to).stdout
         assert f"resolved via {two}2 dev two" in shown, shown
+        told = gateway.run("explain", f"udp {ends} in left", check=False).stdout
+        assert f"route      {far} by {to} via {two}2 on two; recursive: {next_hop} is reached by {through}\n" in told, told
+        stages = json.loads(gateway.run("-j", "explain", f"udp {ends} in left", check=False).stdout)
+        (route,) = [stage for stage in stages if stage["stage"] == "route" and "recursive" in stage]
+        assert route["recursive"] == [{"via": next_hop, "prefix": through}], route
         refused = gateway.run("route", "add", OTHER[family], "via", next_hop, check=False)
         assert refused.returncode != 0 and "is not on the link of any port" in refused.stderr, refused
         # One that would depend on itself changes nothing.

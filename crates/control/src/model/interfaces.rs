@@ -4,7 +4,7 @@ use core::fmt::Write;
 use std::net::IpAddr;
 
 use api::{InterfaceState, Refusal, RouteSpec};
-use tables::{SystemAddresses, Tables};
+use tables::{SystemAddresses, TableRef, Tables};
 use types::{IpPrefix, Mac, PortId, VrfId};
 
 use super::desired::{Desired, DesiredPort};
@@ -80,6 +80,17 @@ impl Control {
         why_down(&self.publisher.current(), &self.desired, port)
     }
 
+    /// By which routes the recursive next hop of the route of a prefix is reached, if that is one:
+    /// each next hop with the prefix of the route that leads to it, which may be recursive itself.
+    pub fn reached_by(&self, table: TableRef, prefix: IpPrefix) -> Vec<(IpAddr, IpPrefix)> {
+        let tables = self.publisher.current();
+        let table = match table {
+            TableRef::Number(number) => tables.vrf_of_table(number).map_or(table, TableRef::Vrf),
+            TableRef::Vrf(_) => table,
+        };
+        recursive::reached_by(&tables, &self.desired.routes, (table, prefix))
+    }
+
     /// Routes to `address` that are as specific as the one in use, or more, and that are not used
     /// because their ports are down: each in words, with the reason.
     pub fn routes_not_used(&self, vrf: VrfId, address: IpAddr) -> Vec<String> {
@@ -90,7 +101,7 @@ impl Control {
         let prefixes = (least..=longest)
             .rev()
             .filter_map(|length| Some(IpPrefix::new(address, length).ok()?.network()));
-        let table = tables::TableRef::Vrf(vrf);
+        let table = TableRef::Vrf(vrf);
         prefixes
             .filter_map(|prefix| self.desired.routes.get(&(table, prefix)))
             .flatten()
@@ -173,7 +184,7 @@ fn why_not_used(
     spec: &RouteSpec,
 ) -> Option<String> {
     if let Some(via) = spec.via.filter(|_| spec.recursive) {
-        let place = (tables::TableRef::Vrf(vrf), spec.destination);
+        let place = (TableRef::Vrf(vrf), spec.destination);
         let why = recursive::resolve(tables, &desired.routes, place, via).err()?;
         return Some(format!("{} is not used: {why}", describe::route(spec)));
     }

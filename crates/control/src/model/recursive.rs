@@ -19,6 +19,7 @@ use api::{Refusal, RouteSpec};
 
 use super::Draft;
 use super::desired::{DesiredRoute, Place};
+use super::route_views::active;
 use super::routes::{settle, usable};
 use super::tree::Tree;
 use crate::check::circle::{Says, circle, fault};
@@ -66,6 +67,33 @@ pub(super) fn resolve(
     Resolver { tables, routes, table, on_way: vec![prefix], looks: 0 }.resolve(via)
 }
 
+/// By which routes the recursive next hop of a route is reached, if that is one: each next hop with
+/// the prefix of the route that leads to it, which may be recursive itself.
+pub(super) fn reached_by(
+    tables: &Tables,
+    routes: &Routes,
+    (table, mut prefix): Place,
+) -> Vec<(IpAddr, IpPrefix)> {
+    let mut steps = Vec::new();
+    while steps.len() <= MAX_DEPTH
+        && let Some(via) = active_via(tables, routes, (table, prefix))
+    {
+        let mut resolver = Resolver { tables, routes, table, on_way: vec![prefix], looks: 0 };
+        let Ok((by, _)) = resolver.find(via) else { break };
+        steps.push((via, by));
+        prefix = by;
+    }
+    steps
+}
+
+/// The next hop of the route of a prefix that is in use, if it is recursive.
+fn active_via(tables: &Tables, routes: &Routes, place: Place) -> Option<IpAddr> {
+    let all = routes.get(&place)?;
+    let metric = active(tables, routes, place, all)?;
+    let entry = all.iter().find(|entry| entry.spec.metric == metric)?;
+    entry.spec.via.filter(|_| entry.spec.recursive)
+}
+
 struct Resolver<'a> {
     tables: &'a Tables,
     routes: &'a Routes,
@@ -77,11 +105,17 @@ struct Resolver<'a> {
 
 impl Resolver<'_> {
     fn resolve(&mut self, via: IpAddr) -> Result<TableRoute, Unresolved> {
+        self.find(via).map(|(_, found)| found)
+    }
+
+    /// The same, with the prefix of the route that leads there.
+    fn find(&mut self, via: IpAddr) -> Result<(IpPrefix, TableRoute), Unresolved> {
         let longest = if via.is_ipv4() { 32 } else { 128 };
         for length in (0..=longest).rev() {
             let Ok(prefix) = IpPrefix::new(via, length) else { continue };
-            if let Some(found) = self.by(prefix.network(), via)? {
-                return Ok(found);
+            let prefix = prefix.network();
+            if let Some(found) = self.by(prefix, via)? {
+                return Ok((prefix, found));
             }
         }
         Err(Unresolved::NoRoute(via))

@@ -9,12 +9,14 @@ mod law_of_errors;
 mod next;
 mod packet;
 
+use std::net::IpAddr;
+
 use ::packet::Time;
 use api::{Refusal, RefusalCode, Stage};
 use control::Control;
 use path::{Arriving, Fate, Fit, Members, Step, Trace, Verdict};
-use tables::{NextHopState, RouteKind, Sa, Tables};
-use wire::{Origin, PacketFields, SaSlot, VrfId};
+use tables::{NextHopState, RouteKind, Sa, TableRef, Tables};
+use wire::{IpPrefix, Origin, PacketFields, SaSlot, VrfId};
 
 use description::{About, DescriptionError, OriginName};
 pub(crate) use description::{Description, GRAMMAR, QUOTED};
@@ -51,7 +53,10 @@ pub(crate) fn explain(text: &str, control: &Control, now: Time) -> Result<Vec<St
     let arriving = Arriving { vrf, origin, packet, said, quotes_any_sequence, now };
     let mut recorder = Recorder { has_size: description.size.is_some(), ..Recorder::default() };
     let fate = path::foretell(&arriving, tables, &mut recorder);
-    let Recorder { mut stages, down, inside, .. } = recorder;
+    let Recorder { mut stages, down, inside, routes, .. } = recorder;
+    for (at, table, prefix) in routes {
+        say_reached(&mut stages[at], &control.reached_by(table, prefix));
+    }
     let destination = description.addresses.destination();
     let unused = |why: String| stage("route", &Members::default().with("unused", &*why), why);
     stages.extend(control.routes_not_used(vrf, destination).into_iter().map(unused));
@@ -86,6 +91,8 @@ struct Recorder {
     down: Option<String>,
     /// The slot of the SA that decrypts it.
     inside: Option<SaSlot>,
+    /// Which stages are about a route: of which table, and to which prefix.
+    routes: Vec<(usize, TableRef, IpPrefix)>,
 }
 
 impl Trace for Recorder {
@@ -103,9 +110,28 @@ impl Trace for Recorder {
             Step::Size(size) if size.fit == Fit::Whole && (self.is_generated || !self.has_size) => {
                 return;
             }
+            Step::Route { route: Some(route), table, .. } => {
+                self.routes.push((self.stages.len(), table, route.prefix));
+            }
             _ => {}
         }
         self.stages.push(stage(taken.name(), &taken.members(), taken.to_string()));
+    }
+}
+
+/// Says of a recursive route by which others its next hop is reached.
+fn say_reached(route: &mut Stage, steps: &[(IpAddr, IpPrefix)]) {
+    let step =
+        |(via, by): &(IpAddr, IpPrefix)| Members::default().shown("via", via).shown("prefix", by);
+    for (at, (via, by)) in steps.iter().enumerate() {
+        route.text.push_str(&match at {
+            0 => format!("; recursive: {via} is reached by {by}"),
+            _ => format!(", and {via} by {by}"),
+        });
+    }
+    if !steps.is_empty() {
+        let all = Members::default().with("recursive", steps.iter().map(step).collect::<Vec<_>>());
+        route.members.extend(Stage::read(&all.to_string()));
     }
 }
 

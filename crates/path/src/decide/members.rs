@@ -43,7 +43,7 @@ fn members(step: &Step<'_>) -> Members {
             let read: Vec<&str> = read.map(|(name, _)| *name).collect();
             all.with("vrf", &*vrf.name).with("reads", read)
         }
-        Step::Route { destination, route, port, via } => {
+        Step::Route { destination, route, port, via, .. } => {
             let all = all.shown("destination", destination);
             routed(all, route, port).some("via", via)
         }

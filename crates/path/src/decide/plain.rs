@@ -7,7 +7,8 @@ use std::sync::Arc;
 use packet::DropReason;
 use tables::{
     Action, DefaultAction, Direction, GroupId, Ike, NextHopId, Policy, PolicySlot, Route,
-    RouteKind, RuleFlow, SaIdentity, Scope, Side, Slot, Spd, Tables, Template, Vrf,
+    RouteKind, RuleAction, RuleFlow, SaIdentity, Scope, Side, Slot, Spd, TableRef, Tables,
+    Template, Vrf,
 };
 use wire::{FlowKey, FragmentClass, Origin, Protocol, Spi, Upper, VrfId};
 
@@ -594,7 +595,8 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         {
             return self.ruled_route(vrf, destination, outer, mark);
         }
-        tell_route(destination, || vrf.route(destination), self.tables, self.trace);
+        let found = || (id.into(), vrf.route(destination));
+        tell_route(destination, found, self.tables, self.trace);
         self.tables.route_kind((id, vrf), destination)
     }
 
@@ -622,7 +624,11 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         self.trace.step(|| Step::Rule { rule: ruled.rule, vrf });
         // Some rules say what becomes of the packet without a route.
         if ruled.route.is_some() || ruled.kind.is_none() {
-            tell_route(destination, || ruled.route, self.tables, self.trace);
+            let table = || match ruled.rule.map(|rule| rule.action) {
+                Some(RuleAction::Table { table, .. }) => TableRef::Number(table),
+                _ => vrf.id.into(),
+            };
+            tell_route(destination, || (table(), ruled.route), self.tables, self.trace);
         }
         ruled.kind
     }

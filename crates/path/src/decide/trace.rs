@@ -8,7 +8,7 @@ use pipeline::text::{Names, ShownAction, ShownFlow};
 use tables::{
     Action, DefaultAction, Direction, FilterPlace, FilterRule, FilterTarget, FilterVerdict,
     FlowHash, Group, IfId, NextHopId, NextHopState, Policy, PolicyName, Port, Route, RouteKind,
-    Rule, RuleAction, Sa, Spd, Tables, Template, Vrf, own_priority,
+    Rule, RuleAction, Sa, Spd, TableRef, Tables, Template, Vrf, own_priority,
 };
 use wire::{FlowKey, Mac, PacketFields, PortId, Spi, VrfId};
 
@@ -95,6 +95,8 @@ pub enum Step<'a> {
         destination: IpAddr,
         /// What was found.
         route: Option<&'a Route>,
+        /// In which table.
+        table: TableRef,
         /// The name of the route's port, or of the VRF whose table it leads into.
         port: Option<&'a str>,
         /// The route's next hop.
@@ -412,7 +414,7 @@ impl fmt::Display for Step<'_> {
                 optional_fields_read(f, vrf)
             }
             Self::Route { destination, route: None, .. } => write!(f, "no route to {destination}"),
-            Self::Route { destination, route: Some(route), port, via } => {
+            Self::Route { destination, route: Some(route), port, via, .. } => {
                 write!(f, "{destination} by {}", route.prefix)?;
                 match route.kind {
                     RouteKind::Local => f.write_str(", one of our own addresses"),

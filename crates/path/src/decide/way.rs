@@ -7,7 +7,7 @@ use packet::DropReason;
 use tables::limit::MAX_LEAKS;
 use tables::{
     GroupId, NextHop, NextHopId, PathKey, PolicySlot, ReversePath, Route, RouteKind, SaIdentity,
-    Side, Tables, Vrf,
+    Side, TableRef, Tables, Vrf,
 };
 use wire::{Addresses, FlowKey, Origin, PortId, Upper, VrfId};
 
@@ -64,7 +64,7 @@ pub(super) fn led_on(
     let mut last = None;
     for (vrf, route) in tables.leak_steps(into, destination).take(MAX_LEAKS) {
         trace.asks(|| Question::Route { vrf: vrf.id, address: destination });
-        tell_route(destination, || route, tables, trace);
+        tell_route(destination, || (vrf.id.into(), route), tables, trace);
         last = route;
     }
     let refuse = |why, how| Err(Verdict::Refuse(why, how));
@@ -100,12 +100,12 @@ pub(super) fn told_of(kind: RouteKind, destination: IpAddr) -> Refusal {
 #[inline(always)]
 pub(super) fn tell_route<'t>(
     destination: IpAddr,
-    route: impl FnOnce() -> Option<&'t Route>,
+    found: impl FnOnce() -> (TableRef, Option<&'t Route>),
     tables: &'t Tables,
     trace: &mut impl Trace,
 ) {
     trace.step(|| {
-        let route = route();
+        let (table, route) = found();
         let next_hop = || match route?.kind {
             RouteKind::Via { next_hop } => tables.next_hop(next_hop),
             _ => None,
@@ -118,6 +118,7 @@ pub(super) fn tell_route<'t>(
         Step::Route {
             destination,
             route,
+            table,
             port: match route.map(|route| route.kind) {
                 Some(RouteKind::Vrf { vrf }) => tables.vrf(vrf).map(|vrf| &*vrf.name),
                 _ => port().map(|port| &*port.spec.name),
