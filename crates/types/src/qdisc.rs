@@ -115,6 +115,59 @@ pub struct QdiscRange {
     pub unit: &'static str,
 }
 
+/// What a parameter may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    parameter: &'static str,
+    least: u64,
+    most: u64,
+    unit: &'static str,
+}
+
+impl Bounds {
+    /// `rate` of tbf.
+    pub const RATE: Self = Self::new("rate", 1, MAX_RATE, " bytes in a second");
+    /// `burst` of tbf.
+    pub const BURST: Self = Self::of_word("burst", " bytes");
+    /// `limit` of tbf.
+    pub const LIMIT_IN_BYTES: Self = Self::of_word("limit", " bytes");
+    /// `limit` of fq_codel and pfifo.
+    pub const LIMIT: Self = Self::new("limit", 1, MAX_LIMIT as u64, " packets");
+    /// `flows` of fq_codel.
+    pub const FLOWS: Self = Self::new("flows", 1, MAX_FLOWS as u64, "");
+    /// `target` of fq_codel.
+    pub const TARGET: Self = Self::of_word("target", " microseconds");
+    /// `interval` of fq_codel.
+    pub const INTERVAL: Self = Self::of_word("interval", " microseconds");
+    /// `quantum` of fq_codel.
+    pub const QUANTUM: Self =
+        Self::new("quantum", MIN_QUANTUM as u64, MAX_QUANTUM as u64, " bytes");
+    /// `ce_threshold` of fq_codel.
+    pub const CE_THRESHOLD: Self = Self::of_word("ce_threshold", " microseconds");
+    /// `memory_limit` of fq_codel.
+    pub const MEMORY_LIMIT: Self =
+        Self::new("memory_limit", MIN_MEMORY as u64, u32::MAX as u64, " bytes");
+
+    const fn new(parameter: &'static str, least: u64, most: u64, unit: &'static str) -> Self {
+        Self { parameter, least, most, unit }
+    }
+
+    /// Of a number of 32 bits.
+    const fn of_word(parameter: &'static str, unit: &'static str) -> Self {
+        Self::new(parameter, 1, u32::MAX as u64, unit)
+    }
+
+    /// Whether a value is one that can be.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn check(&self, value: u64) -> Result<(), QdiscRange> {
+        let Self { parameter, least, most, unit } = *self;
+        let is_in = (least..=most).contains(&value);
+        is_in.then_some(()).ok_or(QdiscRange { parameter, value, least, most, unit })
+    }
+}
+
 impl Qdisc {
     /// tc's name of the kind.
     pub const fn kind(&self) -> &'static str {
@@ -130,16 +183,11 @@ impl Qdisc {
     /// # Errors
     /// The first that is not.
     pub fn check(&self) -> Result<(), QdiscRange> {
-        let in_range = |parameter, value: u64, least: u64, most: u64, unit| {
-            let is_in = (least..=most).contains(&value);
-            is_in.then_some(()).ok_or(QdiscRange { parameter, value, least, most, unit })
-        };
-        let (one, word) = (1, u64::from(u32::MAX));
         match *self {
             Self::Tbf(Tbf { rate, burst, limit }) => {
-                in_range("rate", rate, one, MAX_RATE, " bytes in a second")?;
-                in_range("burst", burst.into(), one, word, " bytes")?;
-                in_range("limit", limit.into(), one, word, " bytes")
+                Bounds::RATE.check(rate)?;
+                Bounds::BURST.check(burst.into())?;
+                Bounds::LIMIT_IN_BYTES.check(limit.into())
             }
             Self::FqCodel(FqCodel {
                 limit,
@@ -151,19 +199,15 @@ impl Qdisc {
                 ce_threshold,
                 memory_limit,
             }) => {
-                in_range("limit", limit.into(), one, MAX_LIMIT.into(), " packets")?;
-                in_range("flows", flows.into(), one, MAX_FLOWS.into(), "")?;
-                in_range("target", target.into(), one, word, " microseconds")?;
-                in_range("interval", interval.into(), one, word, " microseconds")?;
-                let quanta = (MIN_QUANTUM.into(), MAX_QUANTUM.into());
-                in_range("quantum", quantum.into(), quanta.0, quanta.1, " bytes")?;
-                let threshold = ce_threshold.unwrap_or(1);
-                in_range("ce_threshold", threshold.into(), one, word, " microseconds")?;
-                in_range("memory_limit", memory_limit.into(), MIN_MEMORY.into(), word, " bytes")
+                Bounds::LIMIT.check(limit.into())?;
+                Bounds::FLOWS.check(flows.into())?;
+                Bounds::TARGET.check(target.into())?;
+                Bounds::INTERVAL.check(interval.into())?;
+                Bounds::QUANTUM.check(quantum.into())?;
+                ce_threshold.map_or(Ok(()), |time| Bounds::CE_THRESHOLD.check(time.into()))?;
+                Bounds::MEMORY_LIMIT.check(memory_limit.into())
             }
-            Self::Pfifo(Pfifo { limit }) => {
-                in_range("limit", limit.into(), one, MAX_LIMIT.into(), " packets")
-            }
+            Self::Pfifo(Pfifo { limit }) => Bounds::LIMIT.check(limit.into()),
         }
     }
 }

@@ -84,7 +84,7 @@ pub(crate) fn vrf_name(part: &'static str, name: &str) -> Result<(), Fault> {
 }
 
 /// Whether commands that name tables take a word for a number, of whatever size.
-fn is_number(word: &str) -> bool {
+pub(crate) fn is_number(word: &str) -> bool {
     let hexadecimal = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X"));
     let (digits, radix) = hexadecimal.map_or((word, 10), |digits| (digits, 16));
     !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix))

@@ -1,7 +1,7 @@
 //! Queueing disciplines.
 
 use api::QdiscSpec;
-use types::qdisc::{FqCodel, MAX_LIMIT, Pfifo, Qdisc, QdiscRange, Tbf};
+use types::qdisc::{Bounds, FqCodel, Pfifo, Qdisc, QdiscRange, Tbf};
 
 use api::shown;
 
@@ -101,23 +101,23 @@ pub(crate) fn qdisc(spec: &QdiscSpec, before: Option<&Qdisc>) -> Result<Qdisc, F
                 Some(Qdisc::Pfifo(before)) => *before,
                 _ => Pfifo::default(),
             };
-            Qdisc::Pfifo(Pfifo { limit: packets(spec.limit, usual.limit)? })
+            Qdisc::Pfifo(Pfifo { limit: value(Bounds::LIMIT, spec.limit, usual.limit)? })
         }
         _ => {
             let usual = match before {
                 Some(Qdisc::FqCodel(before)) => *before,
                 _ => FqCodel::default(),
             };
-            let threshold = spec.ce_threshold.map(|time| value("ce_threshold", Some(time), 0));
+            let threshold = spec.ce_threshold.map(|time| word(Bounds::CE_THRESHOLD, time));
             Qdisc::FqCodel(FqCodel {
-                limit: packets(spec.limit, usual.limit)?,
-                flows: value("flows", spec.flows, usual.flows)?,
-                target: value("target", spec.target, usual.target)?,
-                interval: value("interval", spec.interval, usual.interval)?,
-                quantum: value("quantum", spec.quantum, usual.quantum)?,
+                limit: value(Bounds::LIMIT, spec.limit, usual.limit)?,
+                flows: value(Bounds::FLOWS, spec.flows, usual.flows)?,
+                target: value(Bounds::TARGET, spec.target, usual.target)?,
+                interval: value(Bounds::INTERVAL, spec.interval, usual.interval)?,
+                quantum: value(Bounds::QUANTUM, spec.quantum, usual.quantum)?,
                 ecn: spec.ecn.unwrap_or(usual.ecn),
                 ce_threshold: threshold.transpose()?.or(usual.ce_threshold),
-                memory_limit: value("memory_limit", spec.memory_limit, usual.memory_limit)?,
+                memory_limit: value(Bounds::MEMORY_LIMIT, spec.memory_limit, usual.memory_limit)?,
             })
         }
     };
@@ -140,7 +140,7 @@ fn tbf(spec: &QdiscSpec, before: Option<&Qdisc>) -> Result<Tbf, Fault> {
     // First of all, since what may wait follows from it.
     let rated = Tbf { rate, burst: 1, limit: 1 };
     Qdisc::Tbf(rated).check().map_err(|wrong| range(&wrong))?;
-    let burst = value("burst", Some(burst), 0)?;
+    let burst = word(Bounds::BURST, burst)?;
     if spec.limit.is_some() && spec.latency.is_some() {
         let fault = Fault::invalid("latency", "limit and latency are both given");
         return Err(fault.hint("one of them: latency T is a limit of rate * T + burst"));
@@ -167,25 +167,19 @@ fn tbf(spec: &QdiscSpec, before: Option<&Qdisc>) -> Result<Tbf, Fault> {
             .or(before.map(|tbf| tbf.limit.into()))
             .ok_or_else(|| missing("limit", "latency TIME or limit SIZE, as in latency 50ms"))?,
     };
-    Ok(Tbf { rate, burst, limit: value("limit", Some(limit), 0)? })
+    Ok(Tbf { rate, burst, limit: word(Bounds::LIMIT_IN_BYTES, limit)? })
 }
 
-/// A parameter that is said, if it can be one at all.
-fn value(parameter: &'static str, said: Option<u64>, usual: u32) -> Result<u32, Fault> {
-    let Some(value) = said else { return Ok(usual) };
-    u32::try_from(value).map_err(|_| {
-        let (least, most, unit) = (1, u32::MAX.into(), "");
-        range(&QdiscRange { parameter, value, least, most, unit })
-    })
+/// A parameter as it is said.
+fn value(bounds: Bounds, said: Option<u64>, usual: u32) -> Result<u32, Fault> {
+    said.map_or(Ok(usual), |value| word(bounds, value))
 }
 
-/// The limit of a discipline that counts packets.
-fn packets(said: Option<u64>, usual: u32) -> Result<u32, Fault> {
-    let Some(value) = said else { return Ok(usual) };
-    u32::try_from(value).ok().filter(|value| *value <= MAX_LIMIT).ok_or_else(|| {
-        let (least, most, unit) = (1, MAX_LIMIT.into(), " packets");
-        range(&QdiscRange { parameter: "limit", value, least, most, unit })
-    })
+/// A parameter that has at most 32 bits.
+fn word(bounds: Bounds, value: u64) -> Result<u32, Fault> {
+    bounds.check(value).map_err(|wrong| range(&wrong))?;
+    // No bounds but those of a rate are wider.
+    Ok(u32::try_from(value).unwrap_or(u32::MAX))
 }
 
 fn range(wrong: &QdiscRange) -> Fault {

@@ -350,6 +350,9 @@ impl<'w> Words<'w> {
             None if word == "local" => Err(self
                 .unsupported("there is no table local: a VRF has one table for all")
                 .with_hint("table all, or type local")),
+            None if crate::check::is_number(word) => Err(self
+                .invalid(format!("table '{}' is no number of a table", self.shown(word)))
+                .with_hint("1 to 4294967295, but not 253 to 255, or the name of a VRF")),
             None => self.name(word).map(TableWord::Vrf),
         }
     }

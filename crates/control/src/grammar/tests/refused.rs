@@ -246,8 +246,22 @@ fn what_is_refused_and_why() {
         ),
         (
             "qdisc add dev wan root tbf rate 1mbit burst 99999999999 latency 50ms",
-            "burst of 99999999999 (1 to 4294967295)",
+            "burst of 99999999999 bytes (1 to 4294967295 bytes)",
         ),
+        (
+            "qdisc add dev wan root fq_codel quantum 4294967296",
+            "quantum of 4294967296 bytes (256 to 1048576 bytes)",
+        ),
+        (
+            "qdisc add dev wan root fq_codel quantum 255",
+            "quantum of 255 bytes (256 to 1048576 bytes)",
+        ),
+        (
+            "rule add from 10/8 lookup 4294967296",
+            "table '4294967296' is no number of a table (1 to 4294967295, but not 253 to 255, or the \
+            name of a VRF)",
+        ),
+        ("route show table 99999999999", "table '99999999999' is no number of a table"),
         (
             "qdisc add dev wan root tbf rate 1mbit burst 4294967295 latency 50ms",
             "burst: 4294973545 bytes would wait (4294967295 at most)",
