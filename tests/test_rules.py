@@ -58,6 +58,11 @@ def test_a_rule_names_the_table(gateway):
     assert shown[1] == f"999:\tfrom {LEFT[4][1]} iif red lookup 100"
     assert [rule["priority"] for rule in gateway.json("rule", "show")] == [0, 999, 1000, 32766]
     assert gateway.json("rule", "show", "priority", "999")[0]["table"] == "100"
+    # A table is named as it was: by the VRF that has it.
+    gateway.run("rule", "add", "from", "203.0.113.0/24", "lookup", "blue", "priority", "500")
+    assert gateway.run("rule", "show", "priority", "500").stdout == "500:\tfrom 203.0.113.0/24 lookup blue\n"
+    assert gateway.json("rule", "show", "priority", "500")[0]["table"] == "blue"
+    gateway.run("rule", "del", "lookup", "20")
 
     # A rule in front decides, for this protocol alone; and is gone at once.
     gateway.run("rule", "add", "priority", "10", "iif", "left.10", "ipproto", "icmp", "prohibit")

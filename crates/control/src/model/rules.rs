@@ -319,7 +319,7 @@ pub(super) fn list(
     check_asked(tables, desired, asked)?;
     let family = asked.family.unwrap_or(Family::V4);
     let own = |priority, table: Option<&str>| {
-        let mut view = view(tables, desired, &RuleSpec::default(), Origin::Gateway);
+        let mut view = view(desired, &RuleSpec::default(), Origin::Gateway);
         (view.family, view.priority) = (family, priority);
         (view.table, view.l3mdev) = (table.map(str::to_owned), table.is_none());
         view
@@ -336,17 +336,12 @@ pub(super) fn list(
     let asked = RuleSpec { family: Some(family), ..asked.clone() };
     let rules = desired.rules.of_family(family, asked.priority).map(|(_, rule)| rule);
     let rules = rules.filter(|rule| fits(tables, &asked, &rule.spec));
-    of_family.extend(rules.map(|rule| view(tables, desired, &rule.spec, rule.origin)));
+    of_family.extend(rules.map(|rule| view(desired, &rule.spec, rule.origin)));
     of_family.sort_by_key(|view| view.priority);
     Ok(of_family)
 }
 
-pub(super) fn view(
-    tables: &Tables,
-    desired: &Desired,
-    spec: &RuleSpec,
-    origin: Origin,
-) -> RuleView {
+pub(super) fn view(desired: &Desired, spec: &RuleSpec, origin: Origin) -> RuleView {
     let host = |prefix: IpPrefix| if prefix.address().is_ipv4() { 32 } else { 128 };
     let address = |prefix: Option<IpPrefix>| prefix.map(|it| it.address().to_string());
     let length = |prefix: Option<IpPrefix>| {
@@ -360,10 +355,8 @@ pub(super) fn view(
     let is_there = |name: &String| name == OWN || has_vrf(name) || desired.ports.contains_key(name);
     let table = match &spec.action {
         Some(RuleAction::Table(table)) => Some(table.to_string()),
-        Some(RuleAction::Vrf(vrf)) if vrf == MAIN_VRF => Some("main".to_owned()),
-        Some(RuleAction::Vrf(vrf)) => {
-            Some(tables.vrf_named(vrf).map_or_else(|| vrf.clone(), |vrf| vrf.table.to_string()))
-        }
+        // As a table that `ip` knows by a name: it is the VRF's, whatever number that has.
+        Some(RuleAction::Vrf(vrf)) => Some(vrf.clone()),
         _ => None,
     };
     let action = match &spec.action {

@@ -201,9 +201,8 @@ impl Desired {
             }
         }
         if let Some(was) = watch.rules {
-            let view = |rule: &DesiredRule, is_gone| {
-                let tables = tables_of(is_gone);
-                MonitorView::Rule(rules::view(tables, desired, &rule.spec, rule.origin))
+            let view = |rule: &DesiredRule, _| {
+                MonitorView::Rule(rules::view(desired, &rule.spec, rule.origin))
             };
             changes.note_rules(&was, &desired.rules, view);
         }

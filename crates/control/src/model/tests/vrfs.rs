@@ -348,7 +348,7 @@ fn a_rule_into_a_vrf_that_is_gone_is_marked() {
     let mut control = gateway();
     run(&mut control, "link add blue type vrf table 10");
     run(&mut control, "rule add from 10.0.0.0/8 lookup blue priority 7");
-    assert_eq!(shown(&mut control, "rule show priority 7"), "7:\tfrom 10.0.0.0/8 lookup 10\n");
+    assert_eq!(shown(&mut control, "rule show priority 7"), "7:\tfrom 10.0.0.0/8 lookup blue\n");
     run(&mut control, "link del blue");
     let gone = "7:\tfrom 10.0.0.0/8 lookup blue [detached]\n";
     assert_eq!(shown(&mut control, "rule show priority 7"), gone);
