@@ -294,3 +294,71 @@ def test_what_is_not_there_is_refused_by_name(gateway):
     ):
         refused = gateway.run(*words, check=False)
         assert refused.returncode == 2 and said in refused.stderr, refused.stderr
+
+
+def test_a_link_that_is_deleted_is_told_as_it_was(gateway):
+    lan, wan = (port["name"] for port in gateway.json("show", "ports"))
+    with Follower(gateway, "monitor", "link") as follower:
+        begun(follower, gateway, "vrf add red", "vrf del red", r"^Deleted \d+: red: ")
+        for line in (
+            "vrf add red",
+            f"link add link {lan} name {lan}.5 type vlan id 5",
+            f"link set {lan}.5 up mtu 1400 master red",
+            f"link del {lan}.5",
+            f"link add x0 type xfrm dev {wan} if_id 7",
+            "link set x0 up mtu 1300",
+            "link del x0",
+        ):
+            gateway.run(*line.split())
+        follower.wait(rf"^Deleted \d+: {lan}\.5@{lan}: <BROADCAST,MULTICAST,UP> mtu 1400 vlan master red state UP")
+        follower.wait(
+            rf"^Deleted \d+: x0@{wan}: <POINTOPOINT,UP> mtu 1300 xfrm state UP\n    link/none\n    side protected rpf off\n"
+        )
+
+
+def test_routes_are_told_that_go_dead_and_come_back(gateway):
+    """With their port, with the route that leads to their next hop, and of any table."""
+    lan, wan = (port["name"] for port in gateway.json("show", "ports"))
+    add, delete = "route add blackhole 10.99.0.0/16", "route del 10.99.0.0/16"
+    for line in (
+        "vrf add red table 10",
+        f"route add 10.1.0.0/16 via 192.168.11.9 dev {wan}",
+        f"route add 10.2.0.0/16 dev {lan}",
+        f"route add 10.3.0.0/16 nexthop via 192.168.11.9 dev {wan} nexthop via 192.168.13.9 dev {lan}",
+        "route add 10.4.0.0/16 via 10.1.0.1 recursive",
+        f"route add 10.5.0.0/16 via 192.168.11.9 dev {wan} table 77",
+        f"route add 10.6.0.0/16 via 192.168.11.9 dev {wan} port-vrf main vrf red",
+    ):
+        gateway.run(*line.split())
+
+    def between(*lines):
+        """What the follower prints while these are done."""
+        with Follower(gateway, "-4", "route", "monitor") as follower:
+            begun(follower, gateway, add, delete, r"Deleted blackhole 10\.99")
+            gateway.run(*"route add blackhole 10.98.0.0/16".split())
+            for line in lines:
+                gateway.run(*line.split())
+            gateway.run(*"route del 10.98.0.0/16".split())
+            follower.wait(r"^Deleted blackhole 10\.98")
+        told = re.search(r"^blackhole 10\.98\.0\.0/16\n(.*)^Deleted blackhole 10\.98", follower.text, re.S | re.M)[1]
+        return [line for line in told.splitlines() if not re.match(r"192\.168\.1[24]\.", line)]
+
+    alive = [
+        f"10.1.0.0/16 via 192.168.11.9 dev {wan}",
+        "10.3.0.0/16",
+        f"\tnexthop via 192.168.11.9 dev {wan} weight 1",
+        f"\tnexthop via 192.168.13.9 dev {lan} weight 1",
+        "10.4.0.0/16 via 10.1.0.1 recursive",
+        f"\tresolved via 192.168.11.9 dev {wan}",
+        f"10.6.0.0/16 via 192.168.11.9 dev {wan} vrf red",
+        f"10.5.0.0/16 via 192.168.11.9 dev {wan} table 77",
+    ]
+    dead = [line + " dead" if wan in line or "recursive" in line else line for line in alive]
+    dead[5] = "\tunresolved: there is no route to 10.1.0.1"
+    assert sorted(between(f"link set {wan} down")) == sorted(dead)
+    assert sorted(between(f"link set {wan} up")) == sorted(alive)
+    # What is back when it is told has not changed; nor does an MTU change routes.
+    assert between(f"link set {wan} mtu 1400") == []
+    # A route that leads to another's next hop goes: both are told.
+    gone = between("route del 10.1.0.0/16")
+    assert gone == ["Deleted " + alive[0], dead[4], dead[5]], gone

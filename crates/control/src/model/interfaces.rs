@@ -113,7 +113,7 @@ impl Control {
 
 impl Draft<'_> {
     fn change_interface(&mut self, name: &str, seen: &SeenInterface) -> Result<(), Refusal> {
-        self.desired.touch_port(&self.tables, name);
+        self.desired.touch_port(name);
         let mut port = self.desired.port(name)?.clone();
         let vlans = self.desired.vlans_of(name);
         let before = port.found;

@@ -21,7 +21,7 @@ use crate::settings::{GatewaySettings, needs_large_buffers};
 impl Draft<'_> {
     /// Changes the desired state of a port, and makes the tables follow.
     pub(super) fn change_port(&mut self, name: &str, wanted: DesiredPort) -> Result<(), Refusal> {
-        self.desired.touch_port(&self.tables, name);
+        self.desired.touch_port(name);
         let before = self.desired.port(name)?;
         let (old_vrf, new_vrf) = (self.desired.vrf(&before.vrf)?, self.desired.vrf(&wanted.vrf)?);
         let spec = self.desired.port_spec(name, &wanted)?;

@@ -242,6 +242,7 @@ impl Draft<'_> {
             for dependent in within {
                 if seen.insert(dependent) {
                     let place = (table, dependent);
+                    self.desired.touch_use(place);
                     let all = self.desired.routes.get(&place).map_or(&[][..], Vec::as_slice);
                     settle(&mut self.tables, &self.desired.routes, place, all)?;
                     left.push(dependent);

@@ -196,7 +196,7 @@ impl Draft<'_> {
         now: Time,
     ) -> Result<Difference, Refusal> {
         let mut notes = Notes::default();
-        self.desired.touch_links(&self.tables);
+        self.desired.touch_links();
         let flows = self.flow_texts();
         self.reconcile_conntrack(config.conntrack.as_ref(), &mut notes);
         self.reconcile_gateway(&config.gateway, &mut notes);

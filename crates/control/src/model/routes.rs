@@ -200,6 +200,7 @@ impl Draft<'_> {
     /// Chooses anew among the routes of every prefix of a VRF, after its ports have changed; and of
     /// tables that no VRF has, which may be by any port.
     pub(super) fn settle_routes(&mut self, vrf: VrfId) -> Result<(), TableError> {
+        self.desired.touch_uses_in(vrf);
         let own = places(self.desired, vrf.into());
         for place in own.into_iter().chain(loose_places(self.desired)) {
             let alternatives = self.desired.routes.get(&place).map_or(&[][..], Vec::as_slice);
@@ -213,6 +214,7 @@ impl Draft<'_> {
         let far: Vec<_> = self.desired.far_routes.iter().copied().collect();
         for (prefix, table) in far {
             let place = (table, prefix);
+            self.desired.touch_use(place);
             let alternatives = self.desired.routes.get(&place).map_or(&[][..], Vec::as_slice);
             settle(&mut self.tables, &self.desired.routes, place, alternatives)?;
             self.settle_dependents(place)?;
@@ -443,7 +445,7 @@ pub(super) fn places(desired: &Desired, table: TableRef) -> Vec<(TableRef, IpPre
 }
 
 /// Those of tables that no VRF has.
-fn loose_places(desired: &Desired) -> Vec<(TableRef, IpPrefix)> {
+pub(super) fn loose_places(desired: &Desired) -> Vec<(TableRef, IpPrefix)> {
     let from = (TableRef::Number(TableId(0)), EVERYTHING);
     desired.routes.from(from).map(|(place, _)| *place).collect()
 }

@@ -89,7 +89,7 @@ impl Draft<'_> {
         let spec_of = self.desired.port_spec(&spec.name, &port)?;
         self.tables.add_port(port.id, spec_of).map_err(|error| refusal(&error))?;
         self.settle_routes(vrf).map_err(|error| refusal(&error))?;
-        self.desired.touch_port(&self.tables, &spec.name);
+        self.desired.touch_port(&spec.name);
         self.desired.ports.insert(spec.name.clone(), port);
         self.settle_rules_naming(&spec.name)?;
         let origin = self.origin;
@@ -140,7 +140,7 @@ impl Draft<'_> {
         let spec_of = self.desired.port_spec(&spec.name, &port)?;
         self.tables.add_port(port.id, spec_of).map_err(|error| refusal(&error))?;
         self.settle_routes(vrf).map_err(|error| refusal(&error))?;
-        self.desired.touch_port(&self.tables, &spec.name);
+        self.desired.touch_port(&spec.name);
         self.desired.ports.insert(spec.name.clone(), port);
         self.settle_rules_naming(&spec.name)?;
         let origin = self.origin;
@@ -192,7 +192,7 @@ impl Draft<'_> {
 
     /// Removes a port that has no VLANs any more, with what is known of its neighbours.
     pub(super) fn remove_port(&mut self, name: &str) -> Result<(), Refusal> {
-        self.desired.touch_port(&self.tables, name);
+        self.desired.touch_port(name);
         let id = self.desired.port(name)?.id;
         // A VLAN may be out of the tables already.
         if self.tables.port(id).is_some() {

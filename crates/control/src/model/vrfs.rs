@@ -67,7 +67,7 @@ impl Draft<'_> {
         let had = self.withdraw_table(number)?;
         let id = self.tables.add_vrf_with_table(name, number).map_err(|error| refusal(&error))?;
         let entry = DesiredVrf { table: table.map(TableId), ..DesiredVrf::new(id, origin) };
-        self.desired.touch_vrf(&self.tables, name);
+        self.desired.touch_vrf(name);
         self.desired.vrfs.insert(name.to_owned(), entry);
         if let Err(error) = self.adopt_routes(name, id, &had) {
             // What is desired is as it was; the caller drops the tables.
@@ -134,7 +134,7 @@ impl Draft<'_> {
         }
         let mut had = Vec::with_capacity(wanted.len());
         for (name, table) in wanted {
-            self.desired.touch_vrf(&self.tables, name);
+            self.desired.touch_vrf(name);
             had.push(self.withdraw_table(*table)?);
         }
         self.tables.renumber_tables(&numbers).map_err(|error| refusal(&error))?;
@@ -314,7 +314,7 @@ impl Draft<'_> {
             self.send_back(&port)?;
         }
         self.drop_flows_of_vrf(id)?;
-        self.desired.touch_vrf(&self.tables, name);
+        self.desired.touch_vrf(name);
         self.tables.remove_vrf(id).map_err(|error| refusal(&error))?;
         // No worker runs yet that could have made connections.
         if !self.is_restoring && self.tables.connections().is_some() {

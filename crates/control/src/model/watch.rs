@@ -4,6 +4,8 @@
 //! the change is settled has changed, so what is refused or undone is not told. While nobody
 //! follows, nothing is noted.
 
+mod uses;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -21,6 +23,7 @@ use super::neighbours::{How, Neighbour};
 use super::rule_list::RuleList;
 use super::shared::Shared;
 use super::{ports, route_views, rules, security, vrfs};
+use uses::Uses;
 
 /// Something that has changed.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +45,7 @@ pub(super) struct Watch {
     links: BTreeMap<String, Option<LinkView>>,
     addresses: BTreeMap<String, Option<DesiredPort>>,
     routes: BTreeMap<Place, Vec<DesiredRoute>>,
+    uses: Uses,
     rules: Option<Shared<RuleList>>,
     states: BTreeMap<StateKey, Option<DesiredSa>>,
     policies: BTreeMap<u32, Option<DesiredPolicy>>,
@@ -57,19 +61,19 @@ impl Desired {
     /// Notes what changes from these tables on, or nothing any more.
     pub(super) fn watch(&mut self, before: Option<Arc<Tables>>) {
         self.neighbours.watch(before.is_some());
-        self.watch = Watch { before, ..Watch::default() };
+        let uses = Uses::since(&self.routes);
+        self.watch = Watch { before, uses, ..Watch::default() };
     }
 
-    /// A port, or one that it has VLANs of, may be about to change.
-    pub(super) fn touch_port(&mut self, tables: &Tables, name: &str) {
-        if !self.watch.is_on() {
-            return;
-        }
+    /// A port, or one that it has VLANs of, may be about to change here. The tables may have
+    /// changed already.
+    pub(super) fn touch_port(&mut self, name: &str) {
+        let Some(before) = self.watch.before.clone() else { return };
         let mut names = self.vlans_of(name);
         names.push(name.to_owned());
         for name in names {
             if !self.watch.links.contains_key(&name) {
-                let link = link(tables, self, &name);
+                let link = link(&before, self, &name);
                 let port = self.ports.get(&name).cloned();
                 self.watch.links.insert(name.clone(), link);
                 self.watch.addresses.insert(name, port);
@@ -78,22 +82,23 @@ impl Desired {
     }
 
     /// All ports and VRFs may be about to change.
-    pub(super) fn touch_links(&mut self, tables: &Tables) {
+    pub(super) fn touch_links(&mut self) {
         if !self.watch.is_on() {
             return;
         }
         for name in self.ports.keys().cloned().collect::<Vec<_>>() {
-            self.touch_port(tables, &name);
+            self.touch_port(&name);
         }
         for name in self.vrfs.keys().cloned().collect::<Vec<_>>() {
-            self.touch_vrf(tables, &name);
+            self.touch_vrf(&name);
         }
     }
 
     /// A VRF may be about to come or go.
-    pub(super) fn touch_vrf(&mut self, tables: &Tables, name: &str) {
-        if self.watch.is_on() && !self.watch.links.contains_key(name) {
-            let link = link(tables, self, name);
+    pub(super) fn touch_vrf(&mut self, name: &str) {
+        let Some(before) = self.watch.before.clone() else { return };
+        if !self.watch.links.contains_key(name) {
+            let link = link(&before, self, name);
             self.watch.links.insert(name.to_owned(), link);
         }
     }
@@ -132,7 +137,8 @@ impl Desired {
 
     /// What has changed since this was called last, in the order of [`MonitorObject`].
     pub(super) fn changes(&mut self, tables: &Arc<Tables>, now: Time) -> Vec<ObjectChange> {
-        let next = Watch { before: Some(tables.clone()), ..Watch::default() };
+        let uses = Uses::since(&self.routes);
+        let next = Watch { before: Some(tables.clone()), uses, ..Watch::default() };
         let Some(before) = self.watch.before.clone() else { return Vec::new() };
         let watch = std::mem::replace(&mut self.watch, next);
         // What is gone is told as it was.
@@ -146,19 +152,23 @@ impl Desired {
         }
         for (name, was) in &watch.addresses {
             let is = desired.ports.get(name);
-            let port = is.and_then(|port| tables.port(port.id));
-            let is_up = port.is_some_and(|port| port.spec.up);
+            let is_up = |port: Option<&DesiredPort>, tables: &Tables| {
+                let port = port.and_then(|port| tables.port(port.id));
+                port.is_some_and(|port| port.spec.up)
+            };
+            let (was_up, is_up) = (is_up(was.as_ref(), &before), is_up(is, tables));
             let of = |port: Option<&DesiredPort>| {
                 port.map_or_else(Vec::new, |port| ports::addresses_of(name, port))
             };
             let (was, is) = (of(was.as_ref()), of(is));
             // That the port is up or down is a change of the link.
-            let view = |mut view: AddressView, _| {
-                view.up = is_up;
+            let view = |mut view: AddressView, is_gone: bool| {
+                view.up = if is_gone { was_up } else { is_up };
                 MonitorView::Address(view)
             };
             changes.note_all(was, is, |view| view.address, view);
         }
+        let uses = watch.uses.changed(&before, tables, desired);
         for (place, was) in watch.routes {
             let is = desired.routes.get(&place).cloned().unwrap_or_default();
             let active = route_views::active(tables, &desired.routes, place, &is);
@@ -169,6 +179,11 @@ impl Desired {
             };
             changes.note_all(was, is, |entry| entry.spec.metric, view);
         }
+        changes.0.extend(uses.into_iter().map(|view| ObjectChange {
+            is_deleted: false,
+            was_there: true,
+            view: MonitorView::Route(view),
+        }));
         let names: BTreeMap<_, _> =
             desired
                 .ports

@@ -247,7 +247,7 @@ impl Draft<'_> {
 
     fn put_port(&mut self, port: DesiredPort, notes: &mut Notes) -> Result<(), Refusal> {
         let name = port.settings.name.clone();
-        self.desired.touch_port(&self.tables, &name);
+        self.desired.touch_port(&name);
         let spec = self.desired.port_spec(&name, &port)?;
         let is = self.desired.ports.get(&name).cloned();
         match &is {
