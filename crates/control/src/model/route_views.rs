@@ -8,7 +8,7 @@ use api::{
 };
 use tables::{
     NextHopState, Port, RouteKind, RouteSpec as TableRoute, RuleAction, RuleFlow, TableId,
-    TableRef, Tables,
+    TableRef, Tables, own_priority,
 };
 use types::{Dscp, IpPrefix, PortId, Protocol, RouteProtocol};
 
@@ -72,12 +72,12 @@ pub(super) fn query(
     desired: &Desired,
     query: &RouteQuery,
 ) -> Result<RouteView, Refusal> {
-    let (of, vrf, route) = match query.table {
+    let Asked { of, rule, table: vrf, route } = match query.table {
         Some(number) => {
             let table = desired.table(tables, &query.vrf, query.table)?;
             let routes = tables.routing_table(table);
             let route = routes.and_then(|routes| routes.route(query.destination));
-            (format!("table {number}"), table, route)
+            Asked { of: format!("table {number}"), rule: None, table, route }
         }
         None => by_rules(tables, desired, query)?,
     };
@@ -100,6 +100,12 @@ pub(super) fn query(
             alternatives.iter().find(|entry| entry.spec.metric == metric).ok_or_else(none)?;
         view(tables, &desired.routes, vrf, entry, true)
     };
+    if let Some(what) = refuses(found.kind) {
+        let to = query.destination;
+        let by = rule.map(|rule| format!(", to which rule {rule} leads")).unwrap_or_default();
+        let message = format!("{to} {what} by the route {}{by}", in_words(&found));
+        return Err(Refusal::new(RefusalCode::NotFound, message));
+    }
     if let Some(port) = found.port.as_ref().and_then(|name| tables.port_named(name)) {
         let usual = || match query.destination {
             IpAddr::V4(_) => port.source_for(found.via.unwrap_or(query.destination)),
@@ -114,6 +120,41 @@ pub(super) fn query(
     Ok(found)
 }
 
+/// What becomes of a destination by a route that leads nowhere. As with `ip`, asking for the route
+/// is an error then.
+fn refuses(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Prohibit => Some("is prohibited"),
+        Kind::Blackhole => Some("is dropped"),
+        Kind::Unreachable => Some("is made unreachable"),
+        _ => None,
+    }
+}
+
+/// A route that leads nowhere, and whose it is.
+fn in_words(route: &RouteView) -> String {
+    let metric = match route.metric {
+        0 => String::new(),
+        metric => format!(" metric {metric}"),
+    };
+    let of = match &*route.vrf {
+        "" => format!("table {}", route.table),
+        vrf => format!("VRF {vrf}"),
+    };
+    format!("{} {}{metric} of {of}", route.kind, route.destination)
+}
+
+/// The route that a question finds.
+struct Asked<'t> {
+    /// What was asked, in words.
+    of: String,
+    /// Which policy rule finds it, if rules were asked.
+    rule: Option<u32>,
+    /// In which table.
+    table: TableRef,
+    route: Option<&'t tables::Route>,
+}
+
 /// The VRF that asks: in which the packet came, or in which the gateway sends.
 fn vrf_of<'a>(desired: &'a Desired, query: &'a RouteQuery) -> &'a str {
     match &query.iif {
@@ -122,12 +163,12 @@ fn vrf_of<'a>(desired: &'a Desired, query: &'a RouteQuery) -> &'a str {
     }
 }
 
-/// Whose packet it is, and the route that policy rules find for it with the table that it is in.
+/// The route that policy rules find for a packet.
 fn by_rules<'t>(
     tables: &'t Tables,
     desired: &Desired,
     query: &RouteQuery,
-) -> Result<(String, TableRef, Option<&'t tables::Route>), Refusal> {
+) -> Result<Asked<'t>, Refusal> {
     let mut name = query.vrf.as_str();
     let mut port = None;
     if let Some(iif) = &query.iif {
@@ -143,7 +184,9 @@ fn by_rules<'t>(
     }
     let id = desired.vrf(name)?;
     let of = format!("VRF {name}");
-    let Some(vrf) = tables.vrf(id) else { return Ok((of, id.into(), None)) };
+    let Some(vrf) = tables.vrf(id) else {
+        return Ok(Asked { of, rule: None, table: id.into(), route: None });
+    };
     let nobody = match query.destination {
         IpAddr::V4(_) => IpAddr::V4(0.into()),
         IpAddr::V6(_) => IpAddr::V6(0.into()),
@@ -165,23 +208,28 @@ fn by_rules<'t>(
     match (action, ruled.kind) {
         (Some((_, priority)), Some(RouteKind::Unreachable)) if ruled.route.is_some_and(is_own) => {
             let to = query.destination;
-            let message = format!("rule {priority} leads to {to}, an own address of another VRF");
+            let message =
+                format!("{to}, to which rule {priority} leads, is an own address of another VRF");
             Err(Refusal::new(RefusalCode::NotFound, message))
         }
-        (Some((RuleAction::Table { table, .. }, _)), _) => {
+        (Some((RuleAction::Table { table, .. }, priority)), _) => {
             let table = tables.vrf_of_table(table).map_or(TableRef::Number(table), TableRef::Vrf);
-            Ok((of, table, ruled.route))
+            Ok(Asked { of, rule: Some(priority), table, route: ruled.route })
         }
         (Some((_, priority)), Some(kind)) if ruled.route.is_none() => {
-            let what = match kind {
-                RouteKind::Prohibit => "prohibits",
-                RouteKind::Blackhole => "drops",
-                _ => "makes unreachable",
-            };
-            let message = format!("rule {priority} {what} {}", query.destination);
+            let what = refuses(match kind {
+                RouteKind::Prohibit => Kind::Prohibit,
+                RouteKind::Blackhole => Kind::Blackhole,
+                _ => Kind::Unreachable,
+            });
+            let what = what.unwrap_or_default();
+            let message = format!("{} {what} by rule {priority}", query.destination);
             Err(Refusal::new(RefusalCode::NotFound, message))
         }
-        _ => Ok((of, id.into(), ruled.route)),
+        (action, _) => {
+            let rule = Some(action.map_or(own_priority(id), |(_, priority)| priority));
+            Ok(Asked { of, rule, table: id.into(), route: ruled.route })
+        }
     }
 }
 

@@ -63,6 +63,8 @@ fn what_exists_cannot_be_added_and_what_does_not_cannot_be_removed() {
 
 #[test]
 fn of_several_routes_the_lowest_metric_that_works_is_used() {
+    const BLACKHOLE: &str = "10.1.1.1 is dropped by the route blackhole 10.0.0.0/8 metric 30 of VRF \
+        main, to which rule 32766 leads";
     let mut control = running(BASE);
     run(&mut control, "route add 10.0.0.0/8 via 192.168.11.9 metric 20").unwrap();
     run(&mut control, "route add 10.0.0.0/8 via 192.168.13.9 metric 10").unwrap();
@@ -73,20 +75,24 @@ fn of_several_routes_the_lowest_metric_that_works_is_used() {
         if !line.is_empty() {
             run(&mut control, line).unwrap();
         }
-        show(&mut control, "route get 10.1.1.1").trim_end().to_owned()
+        let asked = run(&mut control, "route get 10.1.1.1");
+        match asked {
+            Err(refusal) => refusal.message,
+            Ok(_) => show(&mut control, "route get 10.1.1.1").trim_end().to_owned(),
+        }
     };
     assert_eq!(taken(""), "10.1.1.1 via 192.168.13.9 dev lan src 192.168.13.1");
     assert_eq!(taken("link set lan down"), "10.1.1.1 via 192.168.11.9 dev wan src 192.168.11.2");
-    assert_eq!(taken("link set wan down"), "blackhole 10.1.1.1");
+    assert_eq!(taken("link set wan down"), BLACKHOLE);
     assert_eq!(taken("link set lan up"), "10.1.1.1 via 192.168.13.9 dev lan src 192.168.13.1");
-    assert_eq!(taken("addr del 192.168.13.1/24 dev lan"), "blackhole 10.1.1.1");
+    assert_eq!(taken("addr del 192.168.13.1/24 dev lan"), BLACKHOLE);
     assert_eq!(
         taken("addr add 192.168.13.1/24 dev lan"),
         "10.1.1.1 via 192.168.13.9 dev lan src 192.168.13.1"
     );
-    assert_eq!(taken("route del 10.0.0.0/8"), "blackhole 10.1.1.1");
+    assert_eq!(taken("route del 10.0.0.0/8"), BLACKHOLE);
     assert_eq!(taken("addr add 10.0.0.1/8 dev lan"), "10.1.1.1 dev lan src 10.0.0.1");
-    assert_eq!(taken("addr del 10.0.0.1/8 dev lan"), "blackhole 10.1.1.1");
+    assert_eq!(taken("addr del 10.0.0.1/8 dev lan"), BLACKHOLE);
     assert!(
         show(&mut control, "route show")
             .contains("10.0.0.0/8 via 192.168.11.9 dev wan metric 20 dead")
@@ -348,6 +354,8 @@ fn a_route_is_asked_for_as_a_packet_asks() {
         "route add 10.7.0.0/16 via 192.168.13.9 dev lan table 100",
         "route add blackhole 10.8.0.0/16 table 100",
         "route add 10.9.0.0/16 dev lan vrf blue",
+        "route add prohibit 10.71.0.0/16 metric 5",
+        "route add unreachable 10.72.0.0/16 vrf blue",
         "rule add pref 10 from 10.1.0.0/16 lookup 100",
         "rule add pref 20 iif wan fwmark 5 lookup blue",
         "rule add pref 30 to 10.66.0.0/16 prohibit",
@@ -365,7 +373,6 @@ fn a_route_is_asked_for_as_a_packet_asks() {
             "10.7.0.1 from 10.1.2.3 iif lan",
             "10.7.0.1 from 10.1.2.3 via 192.168.13.9 dev lan table 100 iif lan",
         ),
-        ("10.8.0.1 from 10.1.2.3", "blackhole 10.8.0.1 from 10.1.2.3 table 100"),
         ("10.9.0.1 iif wan mark 4", "10.9.0.1 via 192.168.11.1 dev wan mark 0x4 iif wan"),
         ("10.9.0.1 iif wan mark 5", "10.9.0.1 dev lan vrf blue mark 0x5 iif wan"),
         ("10.9.0.1 iif blue", "10.9.0.1 dev lan vrf blue iif blue"),
@@ -376,11 +383,26 @@ fn a_route_is_asked_for_as_a_packet_asks() {
         assert_eq!(told.trim_end(), shown, "{asked}");
     }
     for (asked, why) in [
-        ("10.66.0.1", "rule 30 prohibits 10.66.0.1"),
-        ("10.67.0.1 iif lan", "rule 40 makes unreachable 10.67.0.1"),
+        ("10.66.0.1", "10.66.0.1 is prohibited by rule 30"),
+        ("10.67.0.1 iif lan", "10.67.0.1 is made unreachable by rule 40"),
+        (
+            "10.8.0.1 from 10.1.2.3",
+            "10.8.0.1 is dropped by the route blackhole 10.8.0.0/16 of table 100, to which rule 10 leads",
+        ),
+        ("10.8.0.1 table 100", "is dropped by the route blackhole 10.8.0.0/16 of table 100"),
+        (
+            "10.71.0.1",
+            "10.71.0.1 is prohibited by the route prohibit 10.71.0.0/16 metric 5 of VRF main, to which \
+            rule 32766 leads",
+        ),
+        (
+            "10.72.0.1 iif blue",
+            "is made unreachable by the route unreachable 10.72.0.0/16 of VRF blue, to which rule 1000 \
+            leads",
+        ),
         ("10.9.0.1 iif lnn", "lnn"),
         ("10.9.0.1 iif lan vrf blue", "what comes by lan is in VRF main"),
-        ("10.66.0.1 vrf blue", "rule 30 prohibits"),
+        ("10.66.0.1 vrf blue", "is prohibited by rule 30"),
         ("10.70.0.1 vrf blue", "VRF blue has no route to 10.70.0.1"),
     ] {
         let refusal = run(&mut control, &format!("route get {asked}")).unwrap_err().to_string();

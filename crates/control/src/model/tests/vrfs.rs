@@ -168,7 +168,8 @@ fn a_table_may_come_before_its_vrf() {
     );
     assert!(!shown(&mut control, "route show").contains("10.9.0.0"), "no VRF has it");
     assert!(shown(&mut control, "route show table all").contains("10.9.0.0/16 table 10"));
-    assert!(shown(&mut control, "route get 10.9.1.1 table 10").contains("10.9.1.1"));
+    let refused = super::run(&mut control, "route get 10.9.1.1 table 10").unwrap_err().to_string();
+    assert!(refused.contains("by the route blackhole 10.9.0.0/16 of table 10"), "{refused}");
     run(&mut control, "link add blue type vrf table 10");
     // That by a port which is not in the VRF waits for it.
     let blue = shown(&mut control, "route show vrf blue");
