@@ -355,7 +355,8 @@ def test_traces_are_listed_and_deleted(hosts):
     assert (last["state"], last["ended"]) == ("ended", "deleted by command")
     assert (last["limited"], last["lost"]) == (0, 0) and "losses" not in last, last
     for words, code, says in [
-        (["del", str(row["id"])], 1, "there is no trace"),
+        (["del", str(row["id"])], 1, f"trace {row['id']} has ended: deleted by command"),
+        (["del", str(row["id"] + 1)], 1, "there is no trace"),
         (["del", "x"], 2, "no number of a trace"),
         (["del"], 2, "trace del ID"),
         (["show", "x"], 2, "trace show"),

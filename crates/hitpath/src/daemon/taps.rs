@@ -30,6 +30,10 @@ pub(crate) const RING: usize = 4 << 20;
 const CHUNK: usize = 64 << 10;
 const CHUNKS: usize = 32;
 
+/// Room of a client's queue that is kept for how its tap or trace ends: what was counted as copied
+/// is sent, and the reason with it, however slow the client is.
+pub(super) const LAST: usize = 1;
+
 /// How often the rings are emptied while there are taps, and while there are none.
 const PERIOD: Duration = Duration::from_millis(5);
 const IDLE_PERIOD: Duration = Duration::from_millis(100);
@@ -116,7 +120,7 @@ impl Taps {
         }
         hub.last += 1;
         spec.id = hub.last;
-        let (sender, receiver) = mpsc::channel(CHUNKS);
+        let (sender, receiver) = mpsc::channel(CHUNKS + LAST);
         let feed = Feed {
             spec: TapSpec { program: Vec::new(), ..spec.clone() },
             sender,
@@ -155,7 +159,7 @@ impl Taps {
         let Some(mut feed) = hub.feeds.remove(&id) else { return false };
         if feed.tap.is_some() {
             feed.tell_losses(wall_time(), Some(why));
-            feed.send();
+            feed.send_last();
             if hub.ended.len() == ENDED {
                 hub.ended.pop_front();
             }
@@ -164,6 +168,13 @@ impl Taps {
             tracing::info!(tap = id, "the tap has ended: {why}");
         }
         true
+    }
+
+    /// The refusal of a tap that [`Taps::end`] has not found.
+    pub(crate) fn absent(&self, id: u64) -> Refusal {
+        let hub = self.hub();
+        let ended = hub.ended.iter().map(|view| (view.id, view.ended.as_ref()));
+        absent("tap", id, hub.last, ended)
     }
 
     /// Ends all.
@@ -266,6 +277,11 @@ impl Feed {
 
     /// Sends what there is. Returns false if the client has too much before it.
     fn send(&mut self) -> bool {
+        has_room(&self.sender) && self.send_last()
+    }
+
+    /// The same into the room that is kept for the end.
+    fn send_last(&mut self) -> bool {
         match self.sender.try_reserve() {
             Ok(place) => {
                 place.send(Bytes::from(std::mem::take(&mut self.chunk)));
@@ -279,6 +295,28 @@ impl Feed {
             }
         }
     }
+}
+
+/// Whether a client's queue has room beside that for the end.
+pub(super) fn has_room(sender: &mpsc::Sender<Bytes>) -> bool {
+    sender.is_closed() || sender.capacity() > LAST
+}
+
+/// The refusal of a tap or trace, `what`, that is not there. `ended` has the numbers of those that
+/// have ended lately, and the reasons.
+pub(super) fn absent<'e>(
+    what: &str,
+    id: u64,
+    last: u64,
+    mut ended: impl Iterator<Item = (u64, Option<&'e String>)>,
+) -> Refusal {
+    let message = match ended.find(|(ended, _)| *ended == id) {
+        Some((_, Some(why))) => format!("{what} {id} has ended: {why}"),
+        // Of one that never began, its command was told why.
+        _ if (1..=last).contains(&id) => format!("{what} {id} has ended"),
+        _ => format!("there is no {what} {id}"),
+    };
+    Refusal::new(RefusalCode::NotFound, message).with_hint(format!("hitpath {what} show"))
 }
 
 /// Starts the thread that empties the workers' rings. It ends with the process.
@@ -457,6 +495,43 @@ mod tests {
         let feed = hub.feeds.get_mut(&tap.spec.id).unwrap();
         feed.packet(&record(tap.spec.id, &bytes), 0);
         assert_eq!(feed.told, tap.meter.lost());
+    }
+
+    #[test]
+    fn a_client_that_is_slow_gets_all_that_was_copied_and_the_reason() {
+        let taps = Taps::default();
+        let (tap, mut stream) = begun(&taps);
+        let id = tap.spec.id;
+        for _ in 0..10_000 {
+            taps.hub().feeds.get_mut(&id).unwrap().packet(&record(id, &[0x5a; 1000]), 0);
+        }
+        let lost = tap.meter.lost();
+        assert!(lost > 5000, "the queue is full");
+        assert!(taps.end(id, "deleted by command"));
+        let mut file = Vec::new();
+        while let Ok(chunk) = stream.receiver.try_recv() {
+            file.extend_from_slice(&chunk);
+        }
+        let begins = |bytes: &&[u8]| bytes[0] != 0x5a && bytes[1..] == [0x5a; 100];
+        let in_file = file.windows(101).filter(begins).count();
+        assert_eq!((in_file as u64, tap.meter.lost()), (10_000 - lost, lost));
+        assert!(file.windows(18).any(|part| part == b"deleted by command"));
+    }
+
+    #[test]
+    fn one_that_has_ended_is_not_said_to_have_never_been() {
+        let taps = Taps::default();
+        let (tap, _stream) = begun(&taps);
+        let says = |id: u64| taps.absent(id).message;
+        assert_eq!(says(tap.spec.id + 1), "there is no tap 2");
+        assert!(taps.end(tap.spec.id, "its client has gone"));
+        assert_eq!(says(tap.spec.id), "tap 1 has ended: its client has gone");
+        for _ in 0..ENDED {
+            let (tap, _stream) = begun(&taps);
+            assert!(taps.end(tap.spec.id, "deleted by command"));
+        }
+        assert_eq!(says(tap.spec.id), "tap 1 has ended");
+        assert_eq!(says(0), "there is no tap 0");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use path::TapRecord;
 use tables::Trace;
 use tokio::sync::mpsc;
 
-use super::taps::{HEARTBEAT, TapStream};
+use super::taps::{HEARTBEAT, LAST, TapStream, absent, has_room};
 
 /// Packets and other events that may wait for a client.
 const WAITING: usize = 256;
@@ -90,7 +90,7 @@ impl Traces {
         }
         hub.last += 1;
         spec.id = hub.last;
-        let (sender, receiver) = mpsc::channel(WAITING);
+        let (sender, receiver) = mpsc::channel(WAITING + LAST);
         let feed = Feed {
             spec: TraceSpec { program: Vec::new(), ..spec.clone() },
             sender,
@@ -121,7 +121,8 @@ impl Traces {
         let mut hub = self.hub();
         let Some(feed) = hub.feeds.remove(&id) else { return false };
         if let Some(trace) = &feed.trace {
-            send(&feed.sender, &TraceEvent::End { why: why.to_owned(), losses: losses(trace) });
+            let end = TraceEvent::End { why: why.to_owned(), losses: losses(trace) };
+            send_last(&feed.sender, &end);
             if hub.ended.len() == ENDED {
                 hub.ended.pop_front();
             }
@@ -133,6 +134,13 @@ impl Traces {
             waiting.of.retain(|(trace, _)| *trace != id);
         }
         true
+    }
+
+    /// The refusal of a trace that [`Traces::end`] has not found.
+    pub(crate) fn absent(&self, id: u64) -> Refusal {
+        let hub = self.hub();
+        let ended = hub.ended.iter().map(|view| (view.id, view.ended.as_ref()));
+        absent("trace", id, hub.last, ended)
     }
 
     /// All that there are, and those that have ended lately.
@@ -284,8 +292,13 @@ fn stages(text: &str) -> Vec<Stage> {
     text.lines().filter_map(stage).collect()
 }
 
-/// Returns whether there was room.
+/// Returns whether there was room, beside that for the end.
 fn send(sender: &mpsc::Sender<Bytes>, event: &TraceEvent) -> bool {
+    has_room(sender) && send_last(sender, event)
+}
+
+/// Returns whether there was room.
+fn send_last(sender: &mpsc::Sender<Bytes>, event: &TraceEvent) -> bool {
     let Ok(mut line) = serde_json::to_vec(event) else { return false };
     line.push(b'\n');
     sender.try_send(Bytes::from(line)).is_ok()
@@ -357,8 +370,13 @@ mod tests {
         (0..1000).for_each(|_| traces.packet(&record(id), 0, 0));
         // It has ended all the same.
         assert_eq!(traces.ended(), [(id, "that many were wanted")]);
-        let told = core::iter::from_fn(|| next(&mut stream)).count();
-        assert_eq!(told, WAITING);
+        // Why it has ended is told also who is slow.
+        assert!(traces.end(id, "that many were wanted"));
+        let mut told: Vec<_> = core::iter::from_fn(|| next(&mut stream)).collect();
+        assert!(matches!(told.pop(), Some(TraceEvent::End { losses, .. }) if losses.lost == 744));
+        assert_eq!(told.len(), WAITING);
+        assert_eq!(traces.absent(id).message, "trace 1 has ended: that many were wanted");
+        assert_eq!(traces.absent(id + 1).message, "there is no trace 2");
     }
 
     #[test]

@@ -28,11 +28,7 @@ impl ControlThread {
                 self.handler.control.remove_tap(*id);
                 match self.taps.end(*id, "deleted by command") {
                     true => Ok(Reply::Done),
-                    false => {
-                        let message = format!("there is no tap {id}");
-                        Err(Refusal::new(RefusalCode::NotFound, message)
-                            .with_hint("hitpath tap show"))
-                    }
+                    false => Err(self.taps.absent(*id)),
                 }
             }
             _ => Ok(Reply::Taps(self.taps.views())),
@@ -47,11 +43,7 @@ impl ControlThread {
                 self.handler.control.remove_trace(*id);
                 match self.traces.end(*id, "deleted by command") {
                     true => Ok(Reply::Done),
-                    false => {
-                        let message = format!("there is no trace {id}");
-                        Err(Refusal::new(RefusalCode::NotFound, message)
-                            .with_hint("hitpath trace show"))
-                    }
+                    false => Err(self.traces.absent(*id)),
                 }
             }
             _ => Ok(Reply::Traces(self.traces.views())),
