@@ -13,11 +13,11 @@ use crate::exit::Usage;
 #[derive(Args, Debug, Default)]
 pub(crate) struct ShowOptions {
     /// IPv4 alone
-    #[arg(short = '4', overrides_with = "ipv4")]
+    #[arg(short = '4', overrides_with_all = ["ipv4", "ipv6"])]
     ipv4: bool,
 
     /// IPv6 alone
-    #[arg(short = '6', overrides_with = "ipv6", conflicts_with = "ipv4")]
+    #[arg(short = '6', overrides_with_all = ["ipv4", "ipv6"])]
     ipv6: bool,
 
     /// A line for each link, port or neighbour (also -br)
@@ -441,6 +441,19 @@ mod tests {
             ["hitpath -s -s -d -d l", "hitpath -4 -4 a", "hitpath -o -o -br -br n", "hitpath -c r"]
         {
             assert!(Cli::try_parse_from(read(line)).is_ok(), "{line}");
+        }
+        // As with iproute2, the last one counts.
+        for (line, family) in [
+            ("hitpath -4 -6 r", Family::V6),
+            ("hitpath -6 -4 r", Family::V4),
+            ("hitpath -f inet6 r -4 -6 -4", Family::V4),
+        ] {
+            let Command::Route(route) = Cli::try_parse_from(read(line)).unwrap().command else {
+                panic!("{line}")
+            };
+            assert_eq!(route.show.look(false).unwrap().family, Some(family), "{line}");
+            let monitor = line.replace(" r", " monitor");
+            assert!(Cli::try_parse_from(read(&monitor)).is_ok(), "{monitor}");
         }
         let wrong = words(["hitpath", "-f", "mpls", "r"].map(OsString::from).into_iter());
         assert_eq!(wrong.unwrap_err(), "-f mpls: the families are inet and inet6");

@@ -252,34 +252,28 @@ fn command(
             Err(invalid(format!("'{program}' is not a part of the command")).with_hint(hint))
         }
         Some(_) => {
-            let (words, family) = with_family(&words, family)?;
+            let (words, family) = with_family(&words, family);
             control::grammar::parse_with_warnings(&words, family).map(Some)
         }
     }
 }
 
 /// The words without `-4` and `-6`, and the family that these say, in front of the object as with
-/// `ip` or anywhere behind it, as on the command line.
+/// `ip` or anywhere behind it, as on the command line. Of both, the last one counts.
 fn with_family<'w>(
     words: &[&'w str],
     of_all: Option<api::Family>,
-) -> Result<(Vec<&'w str>, Option<api::Family>), Refusal> {
+) -> (Vec<&'w str>, Option<api::Family>) {
     let mut family = of_all;
     let mut others = Vec::with_capacity(words.len());
     for word in words {
-        let said = match *word {
-            "-4" => api::Family::V4,
-            "-6" => api::Family::V6,
-            _ => {
-                others.push(*word);
-                continue;
-            }
-        };
-        if family.replace(said).is_some_and(|before| before != said) {
-            return Err(invalid(format!("{word}, and the other family as well")).with_hint("one"));
+        match *word {
+            "-4" => family = Some(api::Family::V4),
+            "-6" => family = Some(api::Family::V6),
+            _ => others.push(*word),
         }
     }
-    Ok((others, family))
+    (others, family)
 }
 
 /// Empties a buffer that is used again. What it held is wiped; all of it, unused parts included,
@@ -303,10 +297,12 @@ mod tests {
     fn a_line_may_say_its_family_anywhere() {
         for line in ["-6 rule show", "rule -6 show", "rule show -6"] {
             let words: Vec<_> = line.split(' ').collect();
-            let (words, family) = with_family(&words, None).unwrap();
+            let (words, family) = with_family(&words, None);
             assert_eq!((words, family), (vec!["rule", "show"], Some(Family::V6)), "{line}");
         }
-        assert_eq!(with_family(&["rule", "show"], Some(Family::V4)).unwrap().1, Some(Family::V4));
-        with_family(&["-4", "rule", "show"], Some(Family::V6)).unwrap_err();
+        assert_eq!(with_family(&["rule", "show"], Some(Family::V4)).1, Some(Family::V4));
+        // The last one counts.
+        assert_eq!(with_family(&["-4", "rule", "show"], Some(Family::V6)).1, Some(Family::V4));
+        assert_eq!(with_family(&["-4", "rule", "-6"], None).1, Some(Family::V6));
     }
 }

@@ -62,11 +62,11 @@ pub(crate) struct Monitor {
     timestamp: bool,
 
     /// IPv4 alone
-    #[arg(short = '4')]
+    #[arg(short = '4', overrides_with_all = ["ipv4", "ipv6"])]
     ipv4: bool,
 
     /// IPv6 alone
-    #[arg(short = '6', conflicts_with = "ipv4")]
+    #[arg(short = '6', overrides_with_all = ["ipv4", "ipv6"])]
     ipv6: bool,
 }
 

@@ -28,7 +28,7 @@ macro_rules! verbs {
                 no_sync: bool,
 
                 #[command(flatten)]
-                show: ShowOptions,
+                pub(crate) show: ShowOptions,
             }
 
             impl $name {
