@@ -20,6 +20,7 @@ route add 10.11.0.0/16 via 10.1.0.2 src 10.1.0.1
 route add 10.12.0.0/16 via 172.31.0.1 dev eth1 onlink
 route add 10.13.0.0/16 nexthop via 10.1.0.2 weight 3 nexthop via 10.2.0.2
 route add 10.15.0.1 via 10.1.0.2
+route add 10.18.0.0/16 nexthop via 10.1.0.2 weight 3
 route add 10.16.0.0/16 via 10.1.0.2 table 100
 route add blackhole 10.14.0.0/16
 -6 route add fd09::/64 via fd01::2 metric 7

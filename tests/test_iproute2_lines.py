@@ -78,7 +78,8 @@ def judge(pair, line):
     cannot = pair.cannot
     for step in line.before:
         cannot |= pair.both(step)
-    before = pair.known or (pair.linux.state(), pair.hitpath.state())
+    known = pair.known if not line.before else None
+    before = known or (pair.linux.state(), pair.hitpath.state())
     theirs, ours = pair.linux.run(words), pair.hitpath.run(words)
     after = pair.linux.state(), pair.hitpath.state()
     changed = bool(before != after or line.before)

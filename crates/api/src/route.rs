@@ -59,6 +59,38 @@ pub struct RouteSpec {
     pub protocol: Option<RouteProtocol>,
 }
 
+impl RouteSpec {
+    /// The route that Linux makes of this one: several next hops of which there is one are an
+    /// ordinary route by that one.
+    #[must_use]
+    pub fn with_own_way(mut self) -> Self {
+        if let [one] = &mut *self.nexthops
+            && self.via.is_none()
+            && self.port.is_none()
+        {
+            (self.via, self.port) = (one.gateway, one.dev.take());
+            (self.port_vrf, self.onlink) = (one.port_vrf.take(), one.onlink);
+            self.nexthops.clear();
+        }
+        self
+    }
+}
+
+impl RouteId {
+    /// The same of the route that is named.
+    #[must_use]
+    pub fn with_own_way(mut self) -> Self {
+        if let [one] = &mut *self.nexthops
+            && self.via.is_none()
+            && self.port.is_none()
+        {
+            (self.via, self.port) = (one.gateway, one.dev.take());
+            self.nexthops.clear();
+        }
+        self
+    }
+}
+
 /// One of several next hops of a route, with the names that iproute2 has for its parts in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -414,7 +414,7 @@ fn interpret(
         vrfs: values(read.vrfs),
         ports: values(read.ports),
         qdiscs: values(read.qdiscs),
-        routes: values(read.routes),
+        routes: values(read.routes).into_iter().map(RouteSpec::with_own_way).collect(),
         rules: values(read.rules),
         neighbours: values(read.neighbours),
         states: values(read.states),

@@ -73,7 +73,7 @@ impl Draft<'_> {
     /// Returns a warning if other routes lead nowhere without it.
     pub(super) fn delete_route(&mut self, id: &RouteId) -> Result<Option<String>, Refusal> {
         let before = self.tables.clone();
-        self.delete_one_route(id)?;
+        self.delete_one_route(&id.clone().with_own_way())?;
         Ok(cut_off(&before, &self.tables, self.desired, id.destination))
     }
 
@@ -224,7 +224,8 @@ impl Draft<'_> {
 
     /// The route as it is meant. As with Linux, its `dev` may be a VRF. A route by a port of another
     /// VRF says which: if the port moves, the route does not lead to where it went.
-    fn as_meant(&self, mut spec: RouteSpec) -> Result<RouteSpec, Refusal> {
+    fn as_meant(&self, spec: RouteSpec) -> Result<RouteSpec, Refusal> {
+        let mut spec = spec.with_own_way();
         if self.is_restoring {
             return Ok(spec);
         }
