@@ -92,6 +92,43 @@ def test_exhausted_ports_are_counted_and_concern_nobody_else(topology, tmp_path)
         assert len(wires.connections()) == 9
 
 
+def test_closed_connections_make_way_where_no_port_is_left(topology, tmp_path):
+    """As in Linux and in a full table: a busy client would wait two minutes for each of a pool's ports."""
+    few = MASQUERADE.replace(f"nat(src={PUBLIC})", f"nat(src={PUBLIC}:4000-4003)")
+    with Wires(topology, tmp_path, few) as wires:
+
+        def opened(sport):
+            """The port that a connection gets."""
+            came = wires.send("left", Talk(wires, sport=sport).segment("client", "S")).right
+            return one(came)[TCP].sport if came else None
+
+        def explained(sport):
+            words = f"tcp {LEFT}:{sport} > {RIGHT}:80 tcp-flags syn in left"
+            return wires.gateway.run("explain", words, check=False).stdout
+
+        ports = [opened(7000 + at) for at in range(4)]
+        assert sorted(ports) == [4000, 4001, 4002, 4003]
+        assert "the NAT pool is exhausted" in explained(8000)
+        assert opened(8000) is None
+        # One host says that nobody is there, and one connection ends in order.
+        refused = IP(src=RIGHT, dst=PUBLIC) / TCP(sport=80, dport=ports[1], flags="RA", ack=1001)
+        assert wires.send("right", refused).left
+        for by, flags, seq, ack in [("server", "SA", 5000, 1001), ("client", "A", 1001, 5001), ("client", "FA", 1001, 5001),
+                                    ("server", "FA", 5001, 1002), ("client", "A", 1002, 5002)]:
+            ends = (LEFT, RIGHT, 7002, 80) if by == "client" else (RIGHT, PUBLIC, 80, ports[2])
+            segment = IP(src=ends[0], dst=ends[1]) / TCP(sport=ends[2], dport=ends[3], flags=flags, seq=seq, ack=ack)
+            assert wires.passes("left" if by == "client" else "right", segment), (by, flags)
+        assert sorted(c["state"] for c in wires.connections()) == ["CLOSE", "SYN_SENT", "SYN_SENT", "TIME_WAIT"]
+        assert "in the place of a closed connection: no other port is left" in explained(8001)
+        assert {opened(8001), opened(8002)} == {ports[1], ports[2]}
+        assert opened(8003) is None
+        counted = wires.statistics()
+        assert (counted["early_drop"], counted["connections"]) == (2, 4)
+        assert wires.gateway.drops()["nat_exhausted"] == 2
+        # Those that were open are as they were.
+        assert {c["original"]["source_port"] for c in wires.connections()} == {7000, 7003, 8001, 8002}
+
+
 def test_a_checksum_of_zero_stays_zero_and_one_that_becomes_zero_is_written_as_ones(wires):
     came = one(wires.send("left", IP(src=LEFT, dst=RIGHT) / UDP(sport=5000, dport=6000, chksum=0) / b"x").right)
     assert came.src == PUBLIC and came[UDP].chksum == 0

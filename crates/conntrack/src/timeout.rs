@@ -122,6 +122,11 @@ impl State {
                 | Self::SctpShutdownAckSent
         )
     }
+
+    /// Whether both ends have done with the connection, or one has reset it.
+    pub(crate) const fn is_closed(self) -> bool {
+        matches!(self, Self::TimeWait | Self::Close | Self::SctpClosed)
+    }
 }
 
 /// The number of a timeout policy. 0 is the default one.

@@ -34,19 +34,25 @@ impl Nat {
     fn open(&mut self, original: Tuple) -> Result<(Handle, Tuple), NotLent> {
         let (table, now) = (&self.gate.table, self.gate.now);
         let is_taken = |tuple: &Tuple| table.lookup(0, &tuple.reversed(), now).is_some();
+        let is_closed = |tuple: &Tuple| table.closed(0, tuple, now).is_some();
         let before = self.pool.counts();
-        let foretold = self.pool.would_lend(0, &original, None, is_taken);
+        let foretold = self.pool.would_lend(0, &original, None, is_taken, is_closed);
         assert_eq!(self.pool.counts(), before);
-        let (pool, mut ended) = (&self.pool, Vec::<conntrack::Ended>::new());
-        let made = pool.lend(0, &original, |lease: &Lease| {
+        let pool = &self.pool;
+        let give = |ended: &[conntrack::Ended]| ended.iter().for_each(|end| pool.give(end.binding));
+        let first = match original.protocol {
+            Protocol::TCP => segment("S", 1, 0, 0),
+            _ => DATAGRAM,
+        };
+        let attempt = |lease: &Lease| {
             let to = Lease { binding: lease.binding | 0x1abc << 48, ..*lease };
-            let (new, ended) = (New::plain(0, original), &mut |end: &[_]| ended.extend(end));
-            let made = table.commit_translated(&new, &to, (&DATAGRAM, 60), now, ended);
+            let new = New::plain(0, original);
+            let made = table.commit_translated(&new, &to, (&first, 60), now, &mut &give);
             made.map(|handle| (handle, lease.translated))
+        };
+        let made = pool.lend_making_way(0, &original, attempt, |translated| {
+            table.end_closed(0, translated, now, &mut &give)
         });
-        for end in &ended {
-            pool.give(end.binding);
-        }
         assert_eq!(foretold, made.map(|(_, translated)| translated));
         made
     }
@@ -58,7 +64,7 @@ impl Nat {
             let found = table.lookup(0, &tuple.reversed(), now);
             found.is_some_and(|(found, _)| found.index != handle.index)
         };
-        let foretold = self.pool.would_lend(0, &original, Some(was), is_taken);
+        let foretold = self.pool.would_lend(0, &original, Some(was), is_taken, |_| false);
         self.close(handle);
         foretold == self.open(original).map(|(_, translated)| translated)
     }
@@ -413,6 +419,53 @@ fn exhaustion_leaves_established_connections_alone() {
     }
 }
 
+/// Whatever of a pool the connections have, and however many addresses it has.
+#[test]
+fn closed_connections_make_way_and_no_others_do() {
+    let few = |settings: &mut PoolSettings| settings.ports = Some(2000..=2009);
+    let own_block = |settings: &mut PoolSettings| {
+        settings.ports = Some(2000..=2009);
+        settings.block_size = Some(10);
+    };
+    let mapped = |settings: &mut PoolSettings| {
+        settings.ports = Some(2000..=2009);
+        (settings.groups, settings.endpoint_independent) = (1, true);
+    };
+    type Change = fn(&mut PoolSettings);
+    let ways: [(&str, Change, u16); 4] = [
+        ("192.0.2.1", few, 10),
+        ("192.0.2.2", few, 20),
+        ("192.0.2.1", own_block, 10),
+        ("192.0.2.1", mapped, 10),
+    ];
+    for (last, change, most) in ways {
+        let mut nat = Nat::new(1024, pool("192.0.2.1", last, change));
+        let syn =
+            |port: u16| tcp(0x0a00_0005, port).with_destination([10, 9, 9, 9].into(), 80).unwrap();
+        let open: Vec<_> = (0..most).map(|at| nat.open(syn(4000 + at)).unwrap()).collect();
+        assert!(nat.open(syn(5000)).is_err(), "{last} {most}");
+        let exhausted = nat.pool.counts();
+        // One is reset.
+        let (closed, translated) = open[usize::from(most) / 2];
+        nat.gate.packet(translated.reversed(), &segment("SA", 7, 2, 0));
+        nat.gate.packet(syn(4000 + most / 2), &segment("R", 2, 0, 0));
+        let (_, becomes) = nat.open(syn(5001)).unwrap();
+        assert_eq!(becomes.addresses.source(), translated.addresses.source());
+        assert_eq!(becomes.source, translated.source);
+        let counts = nat.gate.table.counts();
+        assert_eq!((counts.early_drop, counts.connections), (1, most.into()));
+        for (at, (handle, _)) in (0..most).zip(&open) {
+            let found = nat.gate.lookup(&syn(4000 + at));
+            assert_eq!(found.is_some(), *handle != closed, "{at}");
+        }
+        assert!(nat.open(syn(5002)).is_err());
+        let counts = nat.pool.counts();
+        let refused = |counts: &conntrack::nat::PoolCounts| counts.exhausted + counts.block_full;
+        assert_eq!(refused(&counts), refused(&exhausted) + 1, "what found a port is not counted");
+        assert_eq!(counts.lent - counts.returned, u64::from(most));
+    }
+}
+
 #[test]
 fn an_attempt_that_fails_gives_its_port_back() {
     let pool = pool("192.0.2.1", "192.0.2.1", |settings| settings.ports = Some(2000..=2000));
@@ -543,10 +596,13 @@ proptest! {
             let plain = pools[0].lend(0, &flow, |lease| attempt(one, lease));
             let lent = match &likely {
                 None => pools[1].lend(0, &flow, |lease| attempt(other, lease)),
-                Some(likely) => pools[1].lend_likely((0, likely), &flow, |lease| {
-                    known(lease);
-                    attempt(other, lease)
-                }),
+                Some(likely) => {
+                    let attempt = |lease: &Lease| {
+                        known(lease);
+                        attempt(other, lease)
+                    };
+                    pools[1].lend_likely((0, likely), &flow, attempt, |_| false)
+                }
             };
             prop_assert_eq!(&tried[0], &tried[1]);
             prop_assert_eq!(&plain, &lent);

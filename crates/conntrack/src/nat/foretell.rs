@@ -9,11 +9,30 @@ use crate::tuple::Tuple;
 impl Pool {
     /// What a packet would become if [`Pool::lend`] were asked now, and were told of each tuple that
     /// another connection has. Nothing is lent, and nothing counted. `given_back` is what packets became
-    /// of a connection that ends before, whose source and port are free then.
+    /// of a connection that ends before, whose source and port are free then. `is_closed` says which
+    /// tuples are those of connections that would make way.
     ///
     /// # Errors
     /// There is no free source.
     pub fn would_lend(
+        &self,
+        zone: u16,
+        tuple: &Tuple,
+        given_back: Option<&Tuple>,
+        is_taken: impl Fn(&Tuple) -> bool,
+        is_closed: impl Fn(&Tuple) -> bool,
+    ) -> Result<Tuple, NotLent> {
+        let lent = self.would_lend_free(zone, tuple, given_back, is_taken);
+        match lent {
+            // It gets what comes back.
+            Err(NotLent::Exhausted | NotLent::Block) => {
+                self.sources_of(zone, tuple).find(is_closed).map_or(lent, Ok)
+            }
+            lent => lent,
+        }
+    }
+
+    fn would_lend_free(
         &self,
         zone: u16,
         tuple: &Tuple,
@@ -61,7 +80,7 @@ impl Pool {
     }
 
     /// The places where a source may have its port, or would.
-    fn foreseen(&self, zone: u16, tuple: &Tuple) -> Result<Choice, NotLent> {
+    pub(super) fn foreseen(&self, zone: u16, tuple: &Tuple) -> Result<Choice, NotLent> {
         let Some(dynamic) = self.dynamic.as_ref().filter(|_| has_ports(tuple)) else {
             return self.choice(tuple);
         };

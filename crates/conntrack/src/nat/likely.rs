@@ -60,18 +60,21 @@ impl Pool {
         (zone, likely): (u16, &Likely),
         tuple: &Tuple,
         mut attempt: impl FnMut(&Lease) -> Result<T, Refused>,
+        mut make_way: impl FnMut(&mut dyn Iterator<Item = Tuple>) -> bool,
     ) -> Result<T, NotLent> {
         let ports = self.ports.get(likely.map as usize);
         let (Some(ports), Some(translated)) = (ports, likely.translated(self, tuple)) else {
-            return self.lend_any(zone, tuple, false, &mut attempt);
+            return self.lend_any(zone, tuple, false, (&mut attempt, &mut make_way));
         };
         if !ports.take(tuple.source) {
-            return self.lend_any(zone, tuple, false, &mut attempt);
+            return self.lend_any(zone, tuple, false, (&mut attempt, &mut make_way));
         }
         let binding = PRESENT | u64::from(likely.map) << 16 | u64::from(tuple.source);
         match attempt(&Lease { translated, binding, hash: Some(likely.hash) }) {
             // The port is given back there.
-            Err(Refused::TupleTaken) => self.lend_any(zone, tuple, true, &mut attempt),
+            Err(Refused::TupleTaken) => {
+                self.lend_any(zone, tuple, true, (&mut attempt, &mut make_way))
+            }
             Err(why) => {
                 ports.give(tuple.source);
                 Err(NotLent::Refused(why))

@@ -4,6 +4,7 @@ mod blocks;
 mod dynamic;
 mod foretell;
 mod likely;
+mod making_way;
 mod mappings;
 mod nptv6;
 mod pool;

@@ -9,6 +9,7 @@ use types::{Addresses, IpRange, Protocol};
 
 use super::blocks::PortBlocks;
 use super::dynamic::{BlockEvent, DynamicBlocks, MOST_BLOCKS};
+use super::making_way::{Attempt, MakeWay};
 use super::mappings::{Inside, Mappings, Outside};
 use super::ports::Ports;
 use crate::limits::Keyed;
@@ -166,7 +167,7 @@ pub struct Pool {
     hasher: KeyHasher,
     pub(super) lent: AtomicU64,
     returned: AtomicU64,
-    exhausted: AtomicU64,
+    pub(super) exhausted: AtomicU64,
     block_full: AtomicU64,
     no_subscriber: AtomicU64,
     full_blocks: RefusedSince<(u16, IpAddr)>,
@@ -287,9 +288,24 @@ impl Pool {
         &self,
         zone: u16,
         tuple: &Tuple,
-        mut attempt: impl FnMut(&Lease) -> Result<T, Refused>,
+        attempt: impl FnMut(&Lease) -> Result<T, Refused>,
     ) -> Result<T, NotLent> {
-        self.lend_any(zone, tuple, false, &mut attempt)
+        self.lend_making_way(zone, tuple, attempt, |_| false)
+    }
+
+    /// As [`Pool::lend`]. If no source is left, `make_way` is asked to end a connection whose packets have
+    /// become one of these; if it has, there is one more try.
+    ///
+    /// # Errors
+    /// As [`Pool::lend`].
+    pub fn lend_making_way<T>(
+        &self,
+        zone: u16,
+        tuple: &Tuple,
+        mut attempt: impl FnMut(&Lease) -> Result<T, Refused>,
+        mut make_way: impl FnMut(&mut dyn Iterator<Item = Tuple>) -> bool,
+    ) -> Result<T, NotLent> {
+        self.lend_any(zone, tuple, false, (&mut attempt, &mut make_way))
     }
 
     /// As [`Pool::lend`]. `holds_own` says that the packet's own port at the first address is the caller's,
@@ -300,9 +316,25 @@ impl Pool {
         zone: u16,
         tuple: &Tuple,
         holds_own: bool,
-        attempt: &mut dyn FnMut(&Lease) -> Result<T, Refused>,
+        (attempt, make_way): (Attempt<'_, T>, MakeWay<'_>),
     ) -> Result<T, NotLent> {
-        let result = match (self.first, tuple.addresses.is_v6()) {
+        let mut result = self.lend_once(zone, tuple, holds_own, attempt);
+        let is_out = matches!(result, Err(NotLent::Exhausted | NotLent::Block));
+        if is_out && make_way(&mut self.sources_of(zone, tuple)) {
+            result = self.lend_once(zone, tuple, false, attempt);
+        }
+        self.count(zone, tuple, &result);
+        result
+    }
+
+    fn lend_once<T>(
+        &self,
+        zone: u16,
+        tuple: &Tuple,
+        holds_own: bool,
+        attempt: Attempt<'_, T>,
+    ) -> Result<T, NotLent> {
+        match (self.first, tuple.addresses.is_v6()) {
             (IpAddr::V4(_), true) | (IpAddr::V6(_), false) => Err(NotLent::Family),
             _ => self.within_block(zone, tuple, |place| {
                 match self.settings.endpoint_independent && has_ports(tuple) {
@@ -310,9 +342,7 @@ impl Pool {
                     false => self.lend_source(tuple, place, holds_own, attempt),
                 }
             }),
-        };
-        self.count(zone, tuple, &result);
-        result
+        }
     }
 
     /// As [`Pool::lend`], at this address alone: what belongs to another connection leaves by the
@@ -455,7 +485,7 @@ impl Pool {
     }
 
     /// The address so many behind another one, fewer than there are.
-    fn behind(&self, start: u32, more: u32) -> u32 {
+    pub(super) fn behind(&self, start: u32, more: u32) -> u32 {
         let address = start + more;
         address.checked_sub(self.addresses).unwrap_or(address)
     }
@@ -712,7 +742,7 @@ impl Pool {
 
     /// A port of the range that nobody outside can foretell (RFC 6056). By a hash it is the same one
     /// for the same tuple and salt, as long as there is the pool.
-    fn some_port(&self, tuple: &Tuple, range: &RangeInclusive<u16>, salt: u32) -> u16 {
+    pub(super) fn some_port(&self, tuple: &Tuple, range: &RangeInclusive<u16>, salt: u32) -> u16 {
         let count = u64::from(*range.end()) - u64::from(*range.start()) + 1;
         let lent = match self.settings.choice {
             Some(PortChoice::Hash) => 0,

@@ -228,7 +228,8 @@ fn members(step: &Step<'_>) -> Members {
                 .shown("source", original.addresses.source())
                 .shown("destination", original.addresses.destination())
                 .with("expected", opened.is_expected)
-                .with("decided_again", opened.is_decided_again);
+                .with("decided_again", opened.is_decided_again)
+                .with("ends_closed", opened.ends_closed);
             let all = all.some("refused", opened.refused.map(|limit| limit.to_string()));
             let all = all.some("not_lent", opened.not_lent.map(|why| why.to_string()));
             let all = match original.protocol.has_ports() {

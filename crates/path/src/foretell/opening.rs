@@ -29,6 +29,8 @@ pub struct Opened<'a> {
     /// What its packets become, if they are translated. A port that is chosen at random may be another
     /// one by the time that the packet comes.
     pub translated: Option<Tuple>,
+    /// Whether a closed connection ends for it, as its pool has no other port.
+    pub ends_closed: bool,
     /// Why it is refused, so that the packet is dropped: the table is full, or a limit reached.
     pub refused: Option<Refused>,
     /// Why its source gets no port, the same.
@@ -87,7 +89,8 @@ impl<T: Trace> Foretelling<'_, '_, T> {
                 let ended = instead_of.and_then(|old| connections.connection(old.index, now));
                 let given_back = ended.map(|ended| ended.reply.reversed());
                 let nat = (destination.as_deref(), source.as_ref());
-                self.as_asked(new, nat, given_back.as_ref(), &is_taken)
+                let is_closed = |tuple: &Tuple| connections.closed(new.zone, tuple, now).is_some();
+                self.as_asked(new, nat, given_back.as_ref(), (&is_taken, &is_closed))
             }
         };
         let translated = made.as_ref().ok().copied();
@@ -105,6 +108,11 @@ impl<T: Trace> Foretelling<'_, '_, T> {
             Err(NotMade::NotLent(why)) if refused.is_none() => Some(why),
             _ => None,
         };
+        let translated = translated.filter(|tuple| *tuple != new.original && refused.is_none());
+        let ends_closed = translated.is_some_and(|tuple| {
+            let closed = connections.closed(new.zone, &tuple, now);
+            closed.is_some_and(|closed| ended.is_none_or(|ended| ended.index != closed.index))
+        });
         let opened = Opened {
             zone: new.zone,
             original: new.original,
@@ -112,7 +120,8 @@ impl<T: Trace> Foretelling<'_, '_, T> {
             source: source.as_ref().map(|source| &*source.nat),
             is_expected: expected.is_some(),
             is_decided_again,
-            translated: translated.filter(|tuple| *tuple != new.original && refused.is_none()),
+            translated,
+            ends_closed,
             refused,
             not_lent,
         };
@@ -137,7 +146,7 @@ impl<T: Trace> Foretelling<'_, '_, T> {
         new: &New,
         (destination, source): (Option<&NatNew>, Option<&NewSource>),
         given_back: Option<&Tuple>,
-        is_taken: &impl Fn(&Tuple) -> bool,
+        (is_taken, is_closed): (&impl Fn(&Tuple) -> bool, &impl Fn(&Tuple) -> bool),
     ) -> Result<Tuple, NotMade> {
         // One that is not translated is not there, as it would have been found.
         if destination.is_none() && source.is_none() {
@@ -148,12 +157,13 @@ impl<T: Trace> Foretelling<'_, '_, T> {
         let exhausted = NotMade::NotLent(NotLent::Exhausted);
         let with_source = |to: &Tuple| match pool {
             Some(pool) => {
-                let lent = pool.pool.would_lend(new.zone, to, given_back, is_taken);
+                let lent = pool.pool.would_lend(new.zone, to, given_back, is_taken, is_closed);
                 lent.map_err(NotMade::NotLent)
             }
             None if free(to) => Ok(*to),
             None if source.is_some_and(|source| source.nat.addresses.is_none()) => {
                 let other = connection::other_ports(to).find(free);
+                let other = other.or_else(|| connection::other_ports(to).find(is_closed));
                 other.ok_or(NotMade::NotLent(NotLent::Exhausted))
             }
             None => Err(NotMade::Taken),

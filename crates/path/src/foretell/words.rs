@@ -168,6 +168,9 @@ impl fmt::Display for Opened<'_> {
         }
         if let Some(translated) = &self.translated {
             write!(f, "; so the packet becomes {}", Ends(translated))?;
+            if self.ends_closed {
+                f.write_str(", in the place of a closed connection: no other port is left")?;
+            }
         }
         if self.is_decided_again {
             f.write_str("; once it is there, the packet is decided again with it")?;

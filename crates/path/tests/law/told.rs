@@ -92,7 +92,7 @@ fn a_connection_is_told_of_as_it_opens_and_is_answered() {
     let commit = ["table 1: ct(commit)", r#"{"table":1,"action":"ct(commit)"}"#];
     let opened = [
         "opens one in zone 1: udp 10.1.0.5:1000 > 10.3.0.5:53",
-        r#"{"zone":1,"protocol":"udp","source":"10.1.0.5","destination":"10.3.0.5","expected":false,"decided_again":false,"source_port":1000,"destination_port":53}"#,
+        r#"{"zone":1,"protocol":"udp","source":"10.1.0.5","destination":"10.3.0.5","expected":false,"decided_again":false,"ends_closed":false,"source_port":1000,"destination_port":53}"#,
     ];
     let wanted = [lookup, track, new, opens, commit, new, normal, opened];
     assert_told(&told(&mut twin, &out()), &wanted);
@@ -120,7 +120,7 @@ fn translation_is_told_of_before_and_after_it_is_known() {
              once it is there, the packet is decided again with it"
         ),
         format!(
-            r#"{{"zone":1,"protocol":"udp","source":"10.1.0.5","destination":"10.3.0.5","expected":false,"decided_again":true,"source_port":1000,"destination_port":53,"translated_source":"10.2.0.1/32","becomes_source":"10.2.0.1","becomes_destination":"10.3.0.5","becomes_source_port":{port},"becomes_destination_port":53}}"#
+            r#"{{"zone":1,"protocol":"udp","source":"10.1.0.5","destination":"10.3.0.5","expected":false,"decided_again":true,"ends_closed":false,"source_port":1000,"destination_port":53,"translated_source":"10.2.0.1/32","becomes_source":"10.2.0.1","becomes_destination":"10.3.0.5","becomes_source_port":{port},"becomes_destination_port":53}}"#
         ),
     ];
     assert_eq!(first[opens], opened);

@@ -123,15 +123,22 @@ impl Confirming<'_, '_> {
         }
         let commit = |lease: &Lease| self.commit((new, lease), (packet, length), connections);
         let pool = source.and_then(|source| decider.nat_pool(source));
+        let make_way = |translated: &mut dyn Iterator<Item = Tuple>| {
+            let mut ended = |ended: &[_]| decider.connection_ended(ended);
+            connections.end_closed(new.zone, translated, decider.now(), &mut ended)
+        };
         // With the destination translated already.
         let with_source = |to: &Tuple| {
             let Some((id, pool)) = pool else {
                 let try_source = |from: &Tuple| commit(&Lease::of(*from)).map_err(NotMade::from);
                 let keeps = source.is_some_and(|source| source.nat.addresses.is_none());
+                let others = || {
+                    let mut made = connection::other_ports(to).map(|from| try_source(&from));
+                    made.find(|made| !matches!(made, Err(NotMade::Taken)))
+                };
                 return match try_source(to) {
-                    Err(NotMade::Taken) if keeps => connection::other_ports(to)
-                        .map(|from| try_source(&from))
-                        .find(|made| !matches!(made, Err(NotMade::Taken)))
+                    Err(NotMade::Taken) if keeps => others()
+                        .or_else(|| make_way(&mut connection::other_ports(to)).then(others)?)
                         .unwrap_or(Err(NotMade::Dropped(DropReason::NatExhausted))),
                     made => made,
                 };
@@ -143,9 +150,9 @@ impl Confirming<'_, '_> {
                 Some(likely) => {
                     let again = || pool.pool.likely(new.zone, to, connections);
                     debug_assert_eq!(Some(*likely), again());
-                    pool.pool.lend_likely((new.zone, likely), to, commit)
+                    pool.pool.lend_likely((new.zone, likely), to, commit, make_way)
                 }
-                None => pool.pool.lend(new.zone, to, commit),
+                None => pool.pool.lend_making_way(new.zone, to, commit, make_way),
             };
             lent.map_err(|why| match why {
                 NotLent::Refused(refused) => refused.into(),
