@@ -243,10 +243,16 @@ impl Connections {
         }
     }
 
+    /// Counts an invalid packet that was held against connections by [`Connections::holds`] alone.
+    #[cold]
+    pub fn note_invalid(&self) {
+        self.counters.invalid.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn hit_nothing(&self, reference: Reference, packet: &Packet) -> Hit {
         let Some(state) = self.has_nothing(reference, packet) else { return Hit::Stale };
         if state == CtState::INVALID {
-            self.counters.invalid.fetch_add(1, Ordering::Relaxed);
+            self.note_invalid();
         }
         Hit::Valid { translated: false }
     }

@@ -27,7 +27,7 @@ use wire::{PortId, SaSlot};
 /// | 0 | 26 | whether copies of its packet go other ways |
 /// | 0 | 27 | whether it was made for two connections, the second of which is in the worker's table of pairs |
 /// | 0 | 28 | whether that one translates its packets, and not the first |
-/// | 0 | 29 | whether its connection stays as it is, as the packet is refused behind the flows |
+/// | 0 | 29 | whether its connections stay as they are, as the packet is refused behind the flows |
 /// | 0 | 30-31 | free: a set of actions |
 /// | 0 | 32-63 | next hop |
 /// | 1 | 0-31 | SA slot |
@@ -130,7 +130,7 @@ const PAIRED: u64 = 1 << 27;
 /// Whether the second of them translates its packets.
 const BY_SECOND: u64 = 1 << 28;
 
-/// Whether its connection stays as it is.
+/// Whether its connections stay as they are.
 const HOLDING: u64 = 1 << 29;
 
 /// What asks for more in confirm than updating the connection.
@@ -236,13 +236,16 @@ impl Decision {
         self
     }
 
-    /// The same, made for the connection that `reference` names. One that is refused behind the flows, as by
-    /// a policy or for its source, leaves its connection as it is: what is said of it by who may not
-    /// send it counts for nothing.
+    /// The same, made for the connection that `reference` names.
     pub(crate) fn of_connection(mut self, reference: Reference) -> Self {
-        let is_holding = reference.is_connection() && self.is_refused_behind();
-        self.way = self.way & !HOLDING | if is_holding { HOLDING } else { 0 };
         self.connection = reference.0;
+        self
+    }
+
+    /// The same, whose connections stay as they are: what is said of them by who may not send it counts for
+    /// nothing.
+    pub(crate) fn holding(mut self) -> Self {
+        self.way |= HOLDING;
         self
     }
 
@@ -251,7 +254,7 @@ impl Decision {
         self.is_dropped() && !is_of_flows(self.reason())
     }
 
-    /// Whether its connection stays as it is, unless a copy of the packet leaves.
+    /// Whether its connections stay as they are, unless a copy of the packet leaves.
     pub(crate) fn is_holding(&self) -> bool {
         self.way & HOLDING != 0
     }

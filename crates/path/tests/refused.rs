@@ -113,3 +113,62 @@ fn neither_of_two_connections_changes() {
         gateway.assert_nothing_lost();
     }
 }
+
+/// Flows that write to connections of packets of either side, in the zone of the VRF and another one of
+/// which the answer knows nothing.
+const WRITING: &str = "
+    priority=1,actions=drop
+    priority=10,in_port=lan,ip,actions=ct(zone=2,table=1)
+    table=1,priority=9,ct_state=+trk+est,ip,actions=NORMAL
+    table=1,priority=8,ct_state=+trk+new,ip,actions=ct(commit,zone=2),NORMAL
+    priority=10,in_port=wan,ip,actions=ct(zone=1,table=2)
+    table=2,ip,actions=ct(zone=2,table=3)
+    table=3,ct_state=+trk+est,udp,actions=ct(commit,zone=2,exec(set_field:7->ct_mark)),NORMAL
+    table=3,ct_state=+trk+est,tcp,actions=ct(commit,zone=2,exec(set_field:7->ct_mark,set_field:9->ct_label)),NORMAL
+    table=3,ct_state=+trk+inv,ip,actions=NORMAL";
+
+/// The same in one zone, and helpers.
+const HELPING: &str = "
+    priority=1,actions=drop
+    priority=10,ip,actions=ct(table=1)
+    table=1,priority=8,in_port=lan,ct_state=+trk+new,ip,actions=ct(commit),NORMAL
+    table=1,priority=9,in_port=wan,ct_state=+trk+est,udp,actions=ct(commit,alg=tftp,exec(set_field:7->ct_mark)),NORMAL
+    table=1,priority=9,in_port=wan,ct_state=+trk+est,tcp,actions=ct(commit,alg=ftp,exec(set_field:7->ct_mark)),NORMAL
+    table=1,ct_state=+trk+inv,ip,actions=NORMAL";
+
+#[test]
+fn neither_marks_nor_helpers_are_written_for_packets_that_are_refused() {
+    for mut gateway in [WRITING, HELPING].into_iter().flat_map(gateways) {
+        gateway.receive(LAN, &udp(HERE, THERE, (5000, 69), 10));
+        gateway.receive(LAN, &segment((HERE, THERE), (4000, 80), 2, (1000, 0)));
+        assert_eq!(gateway.sent(WAN).len(), 2);
+        let before = connections(&gateway);
+        for times in 1..=4 {
+            gateway.receive(WAN, &udp(THERE, HERE, (69, 5000), 10));
+            gateway.receive(WAN, &segment((THERE, HERE), (80, 4000), 0x12, (9000, 1001)));
+            assert!(gateway.sent(LAN).is_empty());
+            assert_eq!(gateway.drops(), [("policy_clear", 2 * times)]);
+        }
+        assert_eq!(connections(&gateway), before);
+        assert!(before.iter().all(|it| !it.is_replied && (it.mark, it.helper) == (0, 0)));
+        // What is invalid is counted all the same.
+        let invalid = flows::counts(&gateway).invalid;
+        for _ in 0..4 {
+            gateway.receive(WAN, &segment((THERE, HERE), (80, 4000), 0x14, (0, 77)));
+        }
+        assert_eq!(flows::counts(&gateway).invalid, invalid + 4);
+        assert_eq!(connections(&gateway), before);
+        // Who may send is heard.
+        gateway.change(|tables| {
+            let mut clear = policy(Direction::In, "192.168.12.0/24", HERE, Action::Bypass);
+            clear.priority = 1;
+            tables.add_policy(clear).unwrap();
+        });
+        gateway.receive(WAN, &udp(THERE, HERE, (69, 5000), 10));
+        gateway.receive(WAN, &segment((THERE, HERE), (80, 4000), 0x12, (9000, 1001)));
+        assert_eq!(gateway.sent(LAN).len(), 2);
+        let after = connections(&gateway);
+        assert!(after.iter().all(|it| it.is_replied && it.mark == 7), "{after:?}");
+        gateway.assert_nothing_lost();
+    }
+}

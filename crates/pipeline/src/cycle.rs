@@ -1,6 +1,7 @@
 //! Finds flows that send packets round for ever.
 
 use core::net::IpAddr;
+use std::collections::VecDeque;
 
 use conntrack::{CtState, Tuple};
 use types::Addresses;
@@ -54,24 +55,45 @@ impl Cycle {
 
 /// The cycle that a packet comes to by a new flow and never leaves, whatever connection tracking says.
 ///
-/// Packets that match the flow, and perhaps one other flow as well, are tried. A cycle is one that a
-/// packet has gone round once, and that it begins anew with all fields as they were: one that loses a
-/// hop or moves a register on comes to an end.
+/// Packets that match the flow, and perhaps one other flow of the tables behind it as well, are tried. A
+/// cycle is one that a packet has gone round once, and that it begins anew with all fields as they were:
+/// one that loses a hop or moves a register on comes to an end.
 pub(crate) fn find(pipeline: &Pipeline, flow: &Flow, budget: &mut Budget) -> Option<Cycle> {
-    let mut nexts: Vec<u8> = flow.nexts().collect();
-    if nexts.is_empty() || !pipeline.leads_back(flow.vrf) {
+    if flow.nexts().next().is_none() || !pipeline.leads_back(flow.vrf) {
         return None;
     }
-    nexts.sort_unstable();
-    nexts.dedup();
-    let others = nexts.into_iter().filter_map(|table| pipeline.table(flow.vrf, table));
-    let both = others
-        .flat_map(|table| table.entries().take(MOST_TRIED))
-        .filter_map(|entry| flow.matches.and(&entry.flow.matches));
+    let both = behind(pipeline, flow).filter_map(|other| flow.matches.and(&other.matches));
     let tried = core::iter::once(flow.matches.clone()).chain(both).take(MOST_TRIED);
     let fills = [0, u128::MAX];
     let packets = tried.flat_map(|matches| fills.map(|fill| example(flow, &matches, fill)));
     packets.flatten().find_map(|packet| goes_round(pipeline, flow, &packet, budget))
+}
+
+/// Flows of the tables that a flow leads to, the nearest first: some of each.
+fn behind<'a>(pipeline: &'a Pipeline, flow: &Flow) -> impl Iterator<Item = &'a Flow> {
+    let vrf = flow.vrf;
+    let mut is_known = [false; 256];
+    let mut tables: VecDeque<u8> = VecDeque::new();
+    let mut come = move |nexts: &mut dyn Iterator<Item = u8>, tables: &mut VecDeque<u8>| {
+        for next in nexts {
+            if !core::mem::replace(&mut is_known[usize::from(next)], true) {
+                tables.push_back(next);
+            }
+        }
+    };
+    come(&mut flow.nexts(), &mut tables);
+    let of_tables = core::iter::from_fn(move || {
+        let table = pipeline.table(vrf, tables.pop_front()?);
+        let flows: Vec<_> = table
+            .into_iter()
+            .flat_map(|table| table.entries())
+            .take(MOST_TRIED)
+            .map(|entry| &entry.flow)
+            .collect();
+        flows.iter().for_each(|flow| come(&mut flow.nexts(), &mut tables));
+        Some(flows)
+    });
+    of_tables.flatten()
 }
 
 /// Kinds of packets that are tried, and other flows of a table that are looked at.

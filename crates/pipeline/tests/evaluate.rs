@@ -464,6 +464,20 @@ fn circles_are_refused_by_what_is_in_them() {
         let (last, before) = flows.split_last().unwrap();
         assert_eq!(refusal(&mut pipeline(before), last), Refused::Cycle(tables.to_vec()), "{last}");
     }
+    // By whichever of its flows it is closed.
+    let flows = [
+        "table=7,priority=9,tcp,tp_dst=80 actions=resubmit(,5)",
+        "table=7,priority=5,tcp,tp_dst=23 actions=drop",
+        "table=7,priority=1,ip actions=NORMAL",
+        "table=6,priority=5,tcp actions=resubmit(,7)",
+        "table=6,priority=1,ip actions=NORMAL",
+        "table=5,ip actions=resubmit(,6)",
+    ];
+    for (at, tables) in [(0, [7, 5, 6]), (3, [6, 7, 5]), (5, [5, 6, 7])] {
+        let mut before = flows.to_vec();
+        let last = before.remove(at);
+        assert_eq!(refusal(&mut pipeline(&before), last), Refused::Cycle(tables.to_vec()));
+    }
     // What only leads to it is not told, if that is there that is in it.
     let flows = [
         "ip actions=resubmit(,4)",

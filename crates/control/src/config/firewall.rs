@@ -194,7 +194,7 @@ impl SaidFirewall<'_> {
         notes.truncate(MOST_NOTES);
         notes.into_iter().for_each(|(at, text)| errors.note(at, text));
         if more > 0 {
-            let text = format!("{more} more rules of the firewall never match a packet");
+            let text = format!("{more} more parts of the firewall are of no packet");
             errors.note(self.whole.at, text);
         }
         if unchecked > 0 {
@@ -215,6 +215,11 @@ impl SaidFirewall<'_> {
     ) -> Vec<(usize, String)> {
         let note = |policy: usize| {
             let table = self.places.get(&Place::Policy(policy))?;
+            let ZonePolicySpec { rules, action, log, .. } = &self.spec.policies[policy];
+            // Who says it twice is understood.
+            if log.is_none() && rules.last().is_some_and(|last| last.action == *action) {
+                return None;
+            }
             let key = ["action", "log"].into_iter().find(|key| table.has(key))?;
             let by = matching_all(firewall.rules(policy), work)?;
             let (at, place) = (table.place(key), |rule| Place::Rule(policy, rule));

@@ -31,7 +31,8 @@ const MAX_CLIENTS: usize = 8;
 /// Events that may wait for a client.
 const WAITING: usize = 4096;
 
-/// Connections that are remembered, of about 300 bytes each. What happens to others is lost.
+/// Connections that are remembered, of about 300 bytes each. Of others it is told that they come and end,
+/// and not how they change.
 const MAX_KNOWN: usize = 1 << 17;
 
 /// Between two rounds, at least.
@@ -101,11 +102,21 @@ impl ConnectionEvents {
         self.hub().clients.values_mut().for_each(|client| _ = client.since.get_or_insert(now));
     }
 
-    /// Counts changes of connections that nobody can be told of.
+    /// Counts connections that nobody can be told of.
     fn lose(&self, count: u64) {
         let mut hub = self.hub();
         let clients = hub.clients.values_mut().filter(|client| !client.spec.expectations);
         clients.for_each(|client| client.lost += count);
+    }
+
+    /// Counts a connection of which no client can be told how it changes.
+    fn lose_updates(&self, connection: &Connection) {
+        let mut hub = self.hub();
+        let clients = hub.clients.values_mut().filter(|client| {
+            client.asks(ConnectionChangeKind::Update)
+                && connections::matches(&client.spec.filter, connection)
+        });
+        clients.for_each(|client| client.lost += 1);
     }
 
     fn is_wanted(&self, connection: &Connection) -> bool {
@@ -133,6 +144,12 @@ impl ConnectionEvents {
 }
 
 impl Client {
+    /// Whether it is told of connections, and what happens to them so.
+    fn asks(&self, kind: ConnectionChangeKind) -> bool {
+        let ConnectionEventSpec { expectations, kinds, .. } = &self.spec;
+        !expectations && (kinds.is_empty() || kinds.contains(&kind))
+    }
+
     fn send(&self, event: &ConnectionEvent) -> bool {
         let Ok(mut line) = serde_json::to_vec(event) else { return false };
         line.push(b'\n');
@@ -146,7 +163,8 @@ impl Client {
 /// If the system gives none.
 pub(crate) fn start(events: ConnectionEvents, mut reader: Reader, clock: Clock) -> io::Result<()> {
     let work = move || {
-        let mut seen = Seen { events, known: HashMap::new(), looked: Time(0), expectations: None };
+        let mut seen =
+            Seen { events, known: HashMap::new(), looked: Vec::new(), expectations: None };
         // As long as the process lives: it holds nothing that has to be put in order.
         loop {
             // In any case: what a reader has loaded stays in memory, with its keys.
@@ -173,8 +191,8 @@ pub(crate) fn start(events: ConnectionEvents, mut reader: Reader, clock: Clock) 
 struct Seen {
     events: ConnectionEvents,
     known: HashMap<u32, Known>,
-    /// When the last round began that has looked at all places.
-    looked: Time,
+    /// When places were looked at last, [`STRIDE`] by [`STRIDE`].
+    looked: Vec<Time>,
     /// How many changes of expectations were told or passed over.
     expectations: Option<u64>,
 }
@@ -195,7 +213,7 @@ const FORGOTTEN: u8 = 20;
 
 impl Seen {
     fn forget(&mut self) {
-        (self.known, self.looked, self.expectations) = (HashMap::new(), Time(0), None);
+        (self.known, self.looked, self.expectations) = (HashMap::new(), Vec::new(), None);
     }
 
     /// Tells what has happened to expectations. Most are void after a moment, so the table itself
@@ -235,19 +253,26 @@ impl Seen {
     /// Looks at all places once.
     fn look(&mut self, table: &Connections, now: impl Fn() -> Time) {
         let most = table.settings().connections;
-        let (mut from, begin) = (0, now());
-        self.events.begin(begin);
+        let mut from = 0;
+        self.looked.resize(most.div_ceil(STRIDE) as usize, Time(0));
+        self.events.begin(now());
         while from < most {
             let (begin, end) = (Instant::now(), most.min(from.saturating_add(STRIDE)));
             let moment = now();
             self.look_at_ended(table, moment);
             (from..end).for_each(|index| self.look_at(table, index, moment));
+            self.looked[(from / STRIDE) as usize] = moment;
             from = end;
             if from < most {
                 thread::sleep(begin.elapsed() * REST);
             }
         }
-        self.looked = begin;
+    }
+
+    /// Whether a connection was not there when its place was looked at last.
+    fn is_new(&self, connection: &Connection) -> bool {
+        let looked = self.looked.get((connection.handle.index / STRIDE) as usize);
+        looked.is_none_or(|looked| connection.created >= *looked)
     }
 
     /// Tells the ends of connections, with what they were then.
@@ -266,7 +291,7 @@ impl Seen {
                 }
                 _ => {
                     // It was not there at the last look. Otherwise nobody wanted it, or there was no room.
-                    if ended.created >= self.looked {
+                    if self.is_new(ended) {
                         self.tell(ConnectionChangeKind::New, table, ended, now);
                     }
                     self.tell(ConnectionChangeKind::Destroy, table, ended, now);
@@ -296,6 +321,8 @@ impl Seen {
                 self.end(table, index, Some(last), now);
             }
             (Some(known), _, Some(is)) if is_same(&known.was, &is) => {
+                // A timeout that has become longer has it live on.
+                known.is_over = false;
                 let was = core::mem::replace(&mut known.was, is);
                 let differs = was.state != is.state
                     || was.is_replied != is.is_replied
@@ -332,10 +359,12 @@ impl Seen {
         if self.known.len() < MAX_KNOWN {
             let known = Known { was: *is, is_over: false, gone: 0 };
             self.known.insert(is.handle.index, known);
-            self.tell(ConnectionChangeKind::New, table, is, now);
-        } else if is.created >= self.looked {
-            self.events.lose(1);
+        } else if self.is_new(is) {
+            self.events.lose_updates(is);
+        } else {
+            return;
         }
+        self.tell(ConnectionChangeKind::New, table, is, now);
     }
 
     fn tell(
@@ -350,13 +379,11 @@ impl Seen {
         let time = time.map_or(0, |time| time.as_nanos() as u64);
         let view = connections::view(table, connection, now);
         let event = ConnectionEvent::Change { kind, time, connection: Box::new(view) };
-        for client in self.events.hub().clients.values_mut().filter(|it| !it.spec.expectations) {
-            let kinds = &client.spec.kinds;
+        for client in self.events.hub().clients.values_mut() {
             // What was there when the client came is not new to it.
             let is_old = kind == ConnectionChangeKind::New
                 && client.since.is_none_or(|since| connection.created < since);
-            let is_asked = kinds.is_empty() || kinds.contains(&kind);
-            if is_asked && !is_old && is_meant(&client.spec.filter) {
+            if client.asks(kind) && !is_old && is_meant(&client.spec.filter) {
                 match client.send(&event) {
                     true => client.heard = Some(Instant::now()),
                     false => client.lost += 1,
@@ -416,7 +443,7 @@ mod tests {
         let mut seen = Seen {
             events: events.clone(),
             known: HashMap::new(),
-            looked: Time(0),
+            looked: Vec::new(),
             expectations: None,
         };
         seen.look(&table, || later);
@@ -467,8 +494,12 @@ mod tests {
         let events = ConnectionEvents::default();
         let mut all = events.open(ConnectionEventSpec::default()).unwrap();
         let expectations = None;
-        let mut seen =
-            Seen { events: events.clone(), known: HashMap::new(), looked: Time(0), expectations };
+        let mut seen = Seen {
+            events: events.clone(),
+            known: HashMap::new(),
+            looked: Vec::new(),
+            expectations,
+        };
         table.follow_ended(true);
         make(1, NOW);
         let moment = |millis| NOW + Duration::from_millis(millis);
@@ -523,7 +554,7 @@ mod tests {
         let mut seen = Seen {
             events: events.clone(),
             known: HashMap::new(),
-            looked: Time(0),
+            looked: Vec::new(),
             expectations: None,
         };
         table.follow_ended(true);
@@ -564,7 +595,7 @@ mod tests {
         let mut seen = Seen {
             events: events.clone(),
             known: HashMap::new(),
-            looked: Time(0),
+            looked: Vec::new(),
             expectations: None,
         };
         seen.look(&table, || NOW);

@@ -95,7 +95,9 @@ impl Save {
         } else {
             left_out.iter().for_each(|line| output::say(&format!("left out: {line}")));
         }
-        Ok(Exit::Done)
+        // A gateway with this file would let other packets pass.
+        let decides = |line: &String| line.starts_with("flow ") || line.starts_with("policy ");
+        Ok(if left_out.iter().any(decides) { Exit::Refused } else { Exit::Done })
     }
 }
 

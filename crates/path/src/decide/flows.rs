@@ -187,6 +187,10 @@ impl Said {
         if !self.copies.is_empty() {
             decision = decision.copied();
         }
+        // What becomes of the packet once it is translated is not known yet.
+        if decision.is_refused_behind() && !self.may_turn && self.reference != Reference::NONE {
+            decision = decision.holding();
+        }
         match self.stays && change.is_none() {
             true => decision,
             false => decision.passing(),
@@ -387,9 +391,9 @@ fn begins_translated<T>(outcome: &Outcome<'_>, tracking: &Tracking<'_, '_, T>) -
     forced.filter_map(|(_, number)| tracking.said.get(usize::from(*number))).any(Tracked::is_undone)
 }
 
-/// Whether it makes a connection that is not translated.
+/// Whether packets are translated no further by it.
 fn is_plain(change: &Change) -> bool {
-    matches!(change, Change::Make { source: None, expected: None, .. })
+    matches!(change, Change::Write { .. } | Change::Make { source: None, expected: None, .. })
 }
 
 /// How a packet ends that flows send somewhere, if it does not go the way of a packet without flows.

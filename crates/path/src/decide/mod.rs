@@ -274,7 +274,7 @@ fn decide_in<'t>(
         }
         vrf => decide_plain(vrf, (key, tables), looked_up, trace, decision),
     }
-    trace.step(|| Step::Verdict { decision, exit: Exit::of(decision, tables) });
+    trace.verdict(|| Step::Verdict { decision, exit: Exit::of(decision, tables) });
 }
 
 /// The same of a packet whose VRF has no features.

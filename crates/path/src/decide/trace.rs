@@ -32,6 +32,12 @@ pub trait Trace {
         }
     }
 
+    /// As [`Trace::step`], of the verdict of the packet itself: the last step.
+    #[inline(always)]
+    fn verdict<'a>(&mut self, step: impl FnOnce() -> Step<'a>) {
+        self.step(step);
+    }
+
     /// The tables are asked something.
     #[inline(always)]
     fn asks(&mut self, _: impl FnOnce() -> Question) {}

@@ -21,7 +21,7 @@ use wire::{
 
 use crate::batch::{ANY_SEQUENCE, AS_QUOTED, Arrival, Known};
 use crate::decide::features::Queues;
-use crate::decide::trace::{Step, Trace};
+use crate::decide::trace::{Exit, Step, Trace};
 use crate::decide::{
     FrameEnd, Locality, LookedUp, Made, Seen, decide_by, has_broadcast, source_of_error,
 };
@@ -241,6 +241,9 @@ impl<T: Trace> Trace for Foretelling<'_, '_, T> {
         }
         self.trace.step(|| step);
     }
+
+    /// It is told once it is known whether the packet is decided again.
+    fn verdict<'s>(&mut self, _: impl FnOnce() -> Step<'s>) {}
 }
 
 /// By which way a packet leaves.
@@ -316,9 +319,6 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
                 self.trace.step(|| Step::Key(&key));
             }
             decide_by(key, tables, &LookedUp::NOTHING, self, &mut made.decision, &mut made.beside);
-            if let Some(template) = self.unserved {
-                self.trace.step(|| Step::Wait(Wait::Sa(&template)));
-            }
             let Made { decision, beside } = made;
             let written = beside.extension.rewrite.and_then(|rewrite| rewrite.hop_limit);
             let facts = written.map_or(facts, |hop_limit| facts.with_hop_limit(hop_limit));
@@ -329,14 +329,15 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
                 return self.packet(arriving, true);
             }
             if goes_no_further(&decision, Some(&beside.extension), facts) {
+                self.tell_verdict(&decision);
                 break (known, beside);
             }
             // As confirm has a packet decided again that has opened a connection.
-            match self.opens(beside.change.as_ref(), decision.reference(), now) {
+            match self.opens(beside.change.as_ref(), &decision, now) {
                 Opening::Nothing => break (known, beside),
-                Opening::Refused(reason) => return Fate::Dropped(reason),
+                Opening::Refused(reason) => return self.dropped(reason),
                 Opening::Again(_) if imagined.len() >= TRIES => {
-                    return Fate::Dropped(DropReason::ConnectionGone);
+                    return self.dropped(DropReason::ConnectionGone);
                 }
                 Opening::Again(opened) => imagined.push(opened),
             }
@@ -351,9 +352,22 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
     /// In parse.
     fn ends(&mut self, what: Parsed, reason: DropReason) -> Fate {
         self.trace.step(|| Step::Parse(what));
-        let decision = Decision::drop(reason);
-        self.trace.step(|| Step::Verdict { decision: &decision, exit: None });
+        self.dropped(reason)
+    }
+
+    /// Before it is applied.
+    fn dropped(&mut self, reason: DropReason) -> Fate {
+        self.unserved = None;
+        self.tell_verdict(&Decision::drop(reason));
         Fate::Dropped(reason)
+    }
+
+    fn tell_verdict(&mut self, decision: &Decision) {
+        let exit = Exit::of(decision, self.tables);
+        self.trace.step(|| Step::Verdict { decision, exit });
+        if let Some(template) = self.unserved {
+            self.trace.step(|| Step::Wait(Wait::Sa(&template)));
+        }
     }
 
     /// As the stage that applies.

@@ -1,13 +1,14 @@
 //! The connection that a packet would open, and what the packet would become by it.
 
 use conntrack::nat::NotLent;
-use conntrack::{Connections, Expectation, Named, New, Reference, Refused, Tuple};
+use conntrack::{Connections, Expectation, Named, New, Refused, Tuple};
 use packet::{DropReason, Time};
 use pipeline::NatNew;
 
 use super::Foretelling;
 use crate::connection::{self, Change, Imagined, NewSource};
 use crate::decide::trace::{Step, Trace};
+use crate::decision::Decision;
 use crate::stage::helper::ports_of_expected;
 
 /// A connection that is not there yet, and that the packet opens.
@@ -55,23 +56,27 @@ enum NotMade {
 }
 
 impl<T: Trace> Foretelling<'_, '_, T> {
-    /// The connection that the packet opens; `reference` is what it was decided for.
+    /// The connection that the packet opens. Tells the verdict too, if the packet is not decided again.
     pub(super) fn opens(
         &mut self,
         change: Option<&Change>,
-        reference: Reference,
+        decision: &Decision,
         now: Time,
     ) -> Opening {
+        let tables = self.tables;
         let Some(Change::Make { new, destination, source, expected, instead_of, has_more }) =
             change
         else {
+            self.tell_verdict(decision);
             return Opening::Nothing;
         };
-        let tables = self.tables;
-        let Some(connections) = tables.connections() else { return Opening::Nothing };
+        let Some(connections) = tables.connections() else {
+            self.tell_verdict(decision);
+            return Opening::Nothing;
+        };
         // Either ends for the packet: this one before it gets its source, and one that has closed and is
         // opened anew once the packet has it.
-        let ended = instead_of.or(match reference.named() {
+        let ended = instead_of.or(match decision.reference().named() {
             Named::Renewed(handle, ..) => Some(handle),
             _ => None,
         });
@@ -125,8 +130,7 @@ impl<T: Trace> Foretelling<'_, '_, T> {
             refused,
             not_lent,
         };
-        self.trace.step(|| Step::Opens(opened));
-        match (refused, made) {
+        let opening = match (refused, made) {
             (Some(Refused::Limit(_)), _) => Opening::Refused(DropReason::ConnectionLimit),
             (Some(_), _) => Opening::Refused(DropReason::ConnectionFull),
             (None, Err(NotMade::NotLent(_))) => Opening::Refused(DropReason::NatExhausted),
@@ -136,7 +140,12 @@ impl<T: Trace> Foretelling<'_, '_, T> {
                 let (zone, original) = (new.zone, new.original);
                 Opening::Again(Imagined { zone, original, translated })
             }
+        };
+        if matches!(opening, Opening::Nothing) {
+            self.tell_verdict(decision);
         }
+        self.trace.step(|| Step::Opens(opened));
+        opening
     }
 
     /// What a packet becomes whose destination and source are translated so; as confirm makes it.

@@ -11,8 +11,6 @@ use super::super::desired::Desired;
 #[derive(Debug, Default)]
 pub(super) struct LostFilters {
     rules: BTreeSet<(FilterTarget, FilterHook, Option<u32>)>,
-    /// Of lines that cannot be read.
-    unread: BTreeSet<String>,
 }
 
 impl LostFilters {
@@ -43,12 +41,22 @@ impl LostFilters {
 
     /// Takes note of a line that cannot be read.
     pub(super) fn note_unread(&mut self, command: &str) {
-        let mut words = command.split_ascii_whitespace();
-        if words.next() == Some("filter")
-            && let Some("add" | "replace" | "change") = words.next()
-        {
-            self.unread.insert(words.take(2).collect::<Vec<_>>().join(" "));
-        }
+        let words: Vec<_> = command.split_ascii_whitespace().collect();
+        let ["filter", "add" | "replace" | "change", kind, name, hook, rest @ ..] = &words[..]
+        else {
+            return;
+        };
+        let target = match *kind {
+            "dev" => FilterTarget::Dev((*name).to_owned()),
+            "vrf" => FilterTarget::Vrf((*name).to_owned()),
+            _ => return,
+        };
+        let Ok(hook) = hook.parse() else { return };
+        let pref = match rest {
+            ["pref", pref, ..] => pref.parse().ok(),
+            _ => None,
+        };
+        self.rules.insert((target, hook, pref));
     }
 
     /// Whose filters lack a rule, in the words of commands, if they are there.
@@ -59,8 +67,7 @@ impl LostFilters {
             }
             FilterTarget::Vrf(vrf) => desired.vrfs.contains_key(&vrf).then(|| format!("vrf {vrf}")),
         };
-        let of_rules = self.rules.into_iter().filter_map(of_rule);
-        let all: BTreeSet<_> = of_rules.chain(self.unread).collect();
+        let all: BTreeSet<_> = self.rules.into_iter().filter_map(of_rule).collect();
         all.into_iter().collect()
     }
 }

@@ -31,6 +31,10 @@ pub(super) struct Elsewhere {
     tuple_src: Option<String>,
     #[arg(long, hide = true, value_name = "ADDRESS")]
     tuple_dst: Option<String>,
+    #[arg(long, hide = true, value_name = "PORT")]
+    tuple_port_src: Option<String>,
+    #[arg(long, hide = true, value_name = "PORT")]
+    tuple_port_dst: Option<String>,
     #[arg(long, hide = true, value_name = "ZONE")]
     orig_zone: Option<String>,
     #[arg(long, hide = true, value_name = "ZONE")]
@@ -85,8 +89,10 @@ impl Elsewhere {
                  10.1.0.0/16",
             ),
             (
-                self.tuple_src.is_some() || self.tuple_dst.is_some(),
-                "--tuple-src and --tuple-dst are not supported: expectations are listed without \
+                [&self.tuple_src, &self.tuple_dst, &self.tuple_port_src, &self.tuple_port_dst]
+                    .into_iter()
+                    .any(Option::is_some),
+                "--tuple-src, --tuple-dst and their ports are not supported: expectations are listed without \
                  conditions, conntrack -L expect",
             ),
             (

@@ -1,7 +1,9 @@
 //! A packet whose decision is wrong, or asks for more than that its connection counts it.
 
 use arrayvec::ArrayVec;
-use conntrack::{Connections, Direction, Handle, Hit, Named, Packet as Seen, Reference, Tracked};
+use conntrack::{
+    Connections, CtState, Direction, Handle, Hit, Named, Packet as Seen, Reference, Tracked,
+};
 use packet::{DropReason, Time};
 use wire::common::Facts;
 
@@ -75,21 +77,26 @@ impl Confirming<'_, '_> {
         };
         let packet = adjusted.as_ref().unwrap_or(as_received.packet);
         let hitting = Hitting { packet, ..as_received };
-        let holds = decision.is_holding() && !self.leaves_as_copy(&decision, facts);
+        // It is counted once it is known to leave.
+        let is_refused = decision.is_refused_behind() && !self.leaves_as_copy(&decision, facts);
         let further = match decision.is_of_several() {
             false => Some(Further::NONE),
             true => self.further(batch, at),
         };
         let is_right = match further {
             None => false,
-            Some(further) if holds => hitting.holds(&further, reference, &course.counted),
+            Some(further) if is_refused => hitting.holds(&further, reference, &course.counted),
             Some(further) if further.is_none() => hitting.one(reference, &mut course.counted),
             Some(further) => hitting.all(&further, reference, &mut course.counted),
         };
         if !is_right {
             return Step::DecideAgain;
         }
-        let asked = decision.is_passing().then(|| &self.extensions.asked[at]);
+        let is_final = is_refused && decision.is_holding();
+        if is_final {
+            hitting.note_invalid(reference);
+        }
+        let asked = (decision.is_passing() && !is_final).then(|| &self.extensions.asked[at]);
         let change = asked.and_then(|asked| asked.change.as_ref()).filter(|change| {
             let opens = matches!(change, Change::Make { .. });
             !(opens && goes_no_further(&decision, self.extension(&decision), facts))
@@ -335,6 +342,15 @@ impl Hitting<'_> {
     fn all(&self, further: &Further, first: Reference, counted: &mut Counted) -> bool {
         let mut all = further.all(first).map(|(reference, _)| reference);
         self.holds(further, first, counted) && all.all(|reference| self.one(reference, counted))
+    }
+
+    /// Counts a packet that no connection counts, if it is invalid.
+    fn note_invalid(&self, reference: Reference) {
+        if let Named::Connection(_, _, CtState::INVALID) | Named::Absent(_, CtState::INVALID) =
+            reference.named()
+        {
+            self.connections.note_invalid();
+        }
     }
 
     /// Whether a decision that was made for these is right. None of them counts the packet.
