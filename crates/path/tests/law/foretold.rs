@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use packet::DropReason;
-use path::{Exit, Fate, Step};
+use path::{Exit, Fate, Step, Verdict};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -32,12 +32,31 @@ pub(crate) struct Told {
     is_translated: bool,
     /// Whether policies judge it as it is then.
     is_judged: bool,
+    /// Whether it opens a connection.
+    opens: bool,
+    /// Whether what is behind the flows refuses the packet.
+    is_refused: bool,
+}
+
+/// Whether flows themselves drop packets so.
+fn is_of_flows(why: DropReason) -> bool {
+    use DropReason as Why;
+    let of_flows =
+        [Why::FlowDrop, Why::FlowMiss, Why::FlowResubmits, Why::FlowUnsupported, Why::FlowZones];
+    of_flows.contains(&why)
 }
 
 impl path::Trace for Told {
     fn step<'a>(&mut self, step: impl FnOnce() -> Step<'a>) {
         let step = step();
         self.text += &format!("{}: {step}\n", step.name());
+        if let Step::Verdict { decision, .. } = &step {
+            self.is_refused = match decision.verdict() {
+                Verdict::Drop(why) | Verdict::Refuse(why, _) => !is_of_flows(why),
+                _ => false,
+            };
+        }
+        self.opens |= matches!(step, Step::Opens(_));
         match step {
             Step::Told(told) if told.from.is_ok() => self.told += 1,
             Step::Copies(_) => self.is_open = true,
@@ -134,9 +153,13 @@ fn check(
     let before = twin.receive(5000, &[]);
     let mut told = Told::default();
     let Some(fate) = twin.foretell(port, packet, &mut told) else { return Ok(None) };
+    let connections = twin.connections();
     let after = twin.receive(0, &[(port, packet.to_vec())]);
     if told.is_open {
         return Ok(None);
+    }
+    if told.is_refused && !told.opens {
+        prop_assert_eq!(twin.connections(), connections, "{}", told.text);
     }
     let passed = Passed::between(&before, &after);
     if let Some(how) = passed.differs(fate, &told) {
