@@ -419,6 +419,33 @@ fn exhaustion_leaves_established_connections_alone() {
     }
 }
 
+/// Networks of several tenants may leave by one address, each by a link of its own.
+#[test]
+fn a_zone_without_a_port_left_leaves_others_theirs() {
+    let few = |settings: &mut PoolSettings| settings.ports = Some(2000..=2009);
+    let pool = pool("192.0.2.1", "192.0.2.1", few);
+    let mut taken = BTreeSet::new();
+    let mut lend = |zone: u16, at: u32| {
+        pool.lend(zone, &flow(at, 1, 8), |lease| {
+            match taken.insert((zone, lease.translated.source)) {
+                true => Ok(()),
+                false => Err(Refused::TupleTaken),
+            }
+        })
+    };
+    for at in 0..10 {
+        lend(1, at).unwrap();
+    }
+    for at in 10..14 {
+        assert_eq!(lend(1, at), Err(NotLent::Exhausted));
+    }
+    for at in 0..10 {
+        lend(2, at).unwrap();
+        assert_eq!(lend(1, 20 + at), Err(NotLent::Exhausted));
+    }
+    assert_eq!(lend(2, 30), Err(NotLent::Exhausted));
+}
+
 /// Whatever of a pool the connections have, and however many addresses it has.
 #[test]
 fn closed_connections_make_way_and_no_others_do() {

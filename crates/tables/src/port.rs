@@ -268,7 +268,7 @@ fn own_v6(spec: &PortSpec) -> impl Iterator<Item = Ipv6Addr> {
     })
 }
 
-fn is_link_local(address: IpAddr) -> bool {
+pub(crate) fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => address.is_unicast_link_local(),

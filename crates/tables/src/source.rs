@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use wire::{IpPrefix, PortId, VrfId};
 
+use crate::port::{Port, is_link_local};
 use crate::snapshot::Tables;
 
 impl Tables {
@@ -14,7 +15,9 @@ impl Tables {
     ///
     /// If the route to `peer` says an address (`src`), it is that one. Otherwise IPv6 has RFC 6724,
     /// with `port` as the outgoing interface; no address here is deprecated, temporary or of a home
-    /// network. IPv4 has an address of `port`, if it has one: see [`crate::Port::source_for`].
+    /// network. IPv4 has an address of `port`, if it has one: see [`crate::Port::source_for`]. A link-local
+    /// one goes behind all others for a peer elsewhere: nobody forwards packets from it (RFC 3927
+    /// section 7).
     ///
     /// Not constant work: to be asked within a rate limit.
     pub fn source_in(&self, vrf: VrfId, port: PortId, peer: IpAddr) -> Option<IpAddr> {
@@ -25,17 +28,15 @@ impl Tables {
         let of_vrf = self.ports_of(vrf);
         match peer {
             IpAddr::V4(_) => {
-                let by = self.port(port).filter(|port| port.spec.vrf == vrf);
-                let first = by.and_then(|port| port.source_for(peer));
-                let mut others = of_vrf.filter_map(|port| {
-                    let own = port.source_for(peer)?;
-                    Some((port.reaches(peer), own))
-                });
-                first.or_else(|| {
-                    let all: Vec<_> = others.by_ref().collect();
-                    let near = all.iter().find(|(reaches, _)| *reaches);
-                    near.or(all.first()).map(|(_, own)| *own)
-                })
+                let of = |port: &Port| Some((port.reaches(peer), port.source_for(peer)?));
+                let by = self.port(port).filter(|port| port.spec.vrf == vrf).and_then(of);
+                let others: Vec<_> = of_vrf.filter_map(of).collect();
+                let near = others.iter().copied().find(|(reaches, _)| *reaches);
+                let all = || by.into_iter().chain(near).chain(others.iter().copied());
+                let fits = |(reaches, own): &(bool, IpAddr)| {
+                    *reaches || !is_link_local(*own) || is_link_local(peer)
+                };
+                all().find(fits).or_else(|| all().next()).map(|(_, own)| own)
             }
             IpAddr::V6(peer) => {
                 let all = of_vrf.flat_map(|it| {

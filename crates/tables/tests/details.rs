@@ -47,7 +47,8 @@ fn own_addresses_are_chosen_among_all_ports_of_the_vrf() {
         ..spec(name, addresses)
     };
     tables.add_port(P1, other("lan", &["198.51.100.1/24", "2001:db8:2::1/64"])).unwrap();
-    let (bare, red_port) = (PortId(2), PortId(3));
+    let (bare, red_port, tun) = (PortId(2), PortId(3), PortId(4));
+    tables.add_port(tun, other("tun", &["169.254.1.1/30"])).unwrap();
     tables.add_port(bare, other("bare", &[])).unwrap();
     let red = tables.add_vrf("red").unwrap();
     let theirs = other("red", &["203.0.113.1/24", "2001:db8:3::1/64"]);
@@ -65,6 +66,11 @@ fn own_addresses_are_chosen_among_all_ports_of_the_vrf() {
         // Without an IPv4 address, one of a port that reaches the peer, otherwise the first.
         (MAIN, bare, "198.51.100.9", Some("198.51.100.1")),
         (MAIN, bare, "8.8.8.8", Some("192.0.2.1")),
+        // A link-local one is for those of its link, and for others if there is no better.
+        (MAIN, tun, "169.254.1.2", Some("169.254.1.1")),
+        (MAIN, tun, "169.254.9.9", Some("169.254.1.1")),
+        (MAIN, tun, "198.51.100.9", Some("198.51.100.1")),
+        (MAIN, tun, "8.8.8.8", Some("192.0.2.1")),
         // Other VRFs' addresses are none, whatever the port.
         (MAIN, red_port, "203.0.113.9", Some("192.0.2.1")),
         (MAIN, red_port, "2001:db8:3::9", Some("2001:db8:2::1")),

@@ -53,7 +53,8 @@ impl Pool {
             return Ok(kept);
         }
         let mut found = None;
-        let result = self.lend_source(tuple, place, false, &mut noting(&mut found, is_taken));
+        let result =
+            self.lend_source((zone, tuple), place, false, &mut noting(&mut found, is_taken));
         found.ok_or_else(|| result.err().unwrap_or_else(|| self.none_left(tuple)))
     }
 
@@ -75,7 +76,7 @@ impl Pool {
         }
         let mut found = None;
         let ports = (&range, false);
-        self.at_address(number.into(), tuple, ports, &mut noting(&mut found, is_taken));
+        self.at_address(number.into(), (zone, tuple), ports, &mut noting(&mut found, is_taken));
         found.ok_or_else(|| self.none_left(tuple))
     }
 

@@ -339,7 +339,7 @@ impl Pool {
             _ => self.within_block(zone, tuple, |place| {
                 match self.settings.endpoint_independent && has_ports(tuple) {
                     true => self.lend_mapping(zone, tuple, place, attempt),
-                    false => self.lend_source(tuple, place, holds_own, attempt),
+                    false => self.lend_source((zone, tuple), place, holds_own, attempt),
                 }
             }),
         }
@@ -363,7 +363,8 @@ impl Pool {
             if self.has_blocks() && has_ports(tuple) && at != u32::from(number) {
                 return Err(NotLent::Block);
             }
-            let result = self.at_address(number.into(), tuple, (&range, false), &mut attempt);
+            let result =
+                self.at_address(number.into(), (zone, tuple), (&range, false), &mut attempt);
             result.ok_or(self.none_left(tuple))?.map_err(NotLent::Refused)
         });
         self.count(zone, tuple, &result);
@@ -449,14 +450,14 @@ impl Pool {
 
     pub(super) fn lend_source<T>(
         &self,
-        tuple: &Tuple,
+        (zone, tuple): (u16, &Tuple),
         (start, range, count): Choice,
         holds_own: bool,
         attempt: &mut dyn FnMut(&Lease) -> Result<T, Refused>,
     ) -> Result<T, NotLent> {
         for more in 0..count {
             let (address, ports) = (self.behind(start, more), (&range, holds_own && more == 0));
-            if let Some(result) = self.at_address(address, tuple, ports, attempt) {
+            if let Some(result) = self.at_address(address, (zone, tuple), ports, attempt) {
                 return result.map_err(NotLent::Refused);
             }
         }
@@ -517,7 +518,7 @@ impl Pool {
     pub(super) fn at_address<T>(
         &self,
         address: u32,
-        tuple: &Tuple,
+        (zone, tuple): (u16, &Tuple),
         (range, holds_own): (&RangeInclusive<u16>, bool),
         attempt: &mut dyn FnMut(&Lease) -> Result<T, Refused>,
     ) -> Option<Result<T, Refused>> {
@@ -574,7 +575,7 @@ impl Pool {
         if result.is_some() || !is_shared {
             return result;
         }
-        self.at_shared_port(map, tuple, range, &mut attempt)
+        self.at_shared_port(map, (zone, tuple), range, &mut attempt)
     }
 
     /// All ports are in use by destinations of the group; this one does perhaps not use all. After
@@ -583,11 +584,11 @@ impl Pool {
     fn at_shared_port<T>(
         &self,
         map: usize,
-        tuple: &Tuple,
+        (zone, tuple): (u16, &Tuple),
         range: &RangeInclusive<u16>,
         attempt: &mut impl FnMut(u16, u64) -> Option<Result<T, Refused>>,
     ) -> Option<Result<T, Refused>> {
-        let destination = self.keyed.hash_one(tuple.destination_end()) | 1;
+        let destination = self.keyed.hash_one((zone, tuple.destination_end())) | 1;
         let in_vain = &self.in_vain[map];
         if in_vain.load(Ordering::Relaxed) == destination {
             return None;

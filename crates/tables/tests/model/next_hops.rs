@@ -167,14 +167,20 @@ impl Before {
                 let mut expected = port_changes(*id, &self.model, model);
                 expected.extend(self.member_changes(*id, model, tables));
                 expected.extend(self.stranded_leaks(*id, model));
+                // Those by other ports, of multipath routes that went with this one.
+                expected.extend(self.next_hop_changes(model).filter(
+                    |change| matches!(change, tables::Change::NextHop { port, .. } if port != id),
+                ));
                 expected
             }
             Change::SetRoute(vrf, prefix, _) | Change::RemoveRoute(vrf, prefix) => {
-                let mut expected = self.next_hop_changes(model);
+                let mut expected: Vec<_> = self.next_hop_changes(model).collect();
                 expected.push(tables::Change::Route { table: (*vrf).into(), prefix: *prefix });
                 expected
             }
-            Change::SetNeighbour(..) | Change::RemoveNeighbour(..) => self.next_hop_changes(model),
+            Change::SetNeighbour(..) | Change::RemoveNeighbour(..) => {
+                self.next_hop_changes(model).collect()
+            }
             _ => return Ok(()),
         };
         let sorted = |changes: Vec<tables::Change>| {
@@ -237,12 +243,12 @@ impl Before {
     }
 
     /// One for each next hop that came or went.
-    fn next_hop_changes(&self, model: &Model) -> Vec<tables::Change> {
+    fn next_hop_changes(&self, model: &Model) -> impl Iterator<Item = tables::Change> + use<> {
         let (before, after) = (self.model.next_hops(), model.next_hops());
-        let concerned = before.symmetric_difference(&after);
+        let concerned: Vec<_> = before.symmetric_difference(&after).copied().collect();
         concerned
-            .map(|&(port, address)| tables::Change::NextHop { port, address: address.unwrap() })
-            .collect()
+            .into_iter()
+            .filter_map(|(port, address)| Some(tables::Change::NextHop { port, address: address? }))
     }
 }
 
