@@ -13,6 +13,7 @@ mod difference;
 mod filters;
 mod firewall;
 mod flows;
+mod giving_way;
 mod interfaces;
 mod journal;
 mod links;
@@ -687,7 +688,7 @@ impl Draft<'_> {
             }
             R::AddressFlush(filter) => return Ok(Reply::Count(self.flush_addresses(&filter)?)),
             R::LinkAdd(spec) => self.add_link(&spec)?,
-            R::LinkDelete(link) => self.delete_link(&link)?,
+            R::LinkDelete(link) => return self.delete_link_by_command(&link),
             R::LinkSet(change) => return self.change_link_by_command(&change),
             R::QdiscAdd(spec) => self.put_qdisc(&spec, qdiscs::How::Add, origin)?,
             R::QdiscReplace(spec) => self.put_qdisc(&spec, qdiscs::How::Replace, origin)?,

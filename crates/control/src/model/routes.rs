@@ -418,7 +418,7 @@ pub(super) fn led_on_too_often(tables: &Tables, desired: &Desired) -> Option<Str
 }
 
 /// `10.0.0.0/8 of VRF red`
-fn of_table(tables: &Tables, (prefix, table): &(IpPrefix, TableRef)) -> String {
+pub(super) fn of_table(tables: &Tables, (prefix, table): &(IpPrefix, TableRef)) -> String {
     match table {
         TableRef::Vrf(vrf) => {
             let name = tables.vrf(*vrf).map_or("", |vrf| &vrf.name);
@@ -429,7 +429,7 @@ fn of_table(tables: &Tables, (prefix, table): &(IpPrefix, TableRef)) -> String {
 }
 
 /// The first of many.
-fn listed(all: &[String]) -> String {
+pub(super) fn listed(all: &[String]) -> String {
     const TOLD: usize = 10;
     let told = all.iter().take(TOLD).cloned().collect::<Vec<_>>().join(", ");
     match all.len().saturating_sub(TOLD) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use api::{
-    FilterTarget, LinkChange, MAIN_VRF, Origin, PolicySpec, Refusal, RefusalCode, Reply, StateSpec,
+    FilterTarget, LinkChange, MAIN_VRF, Origin, PolicySpec, Refusal, RefusalCode, StateSpec,
     VrfChange, VrfView,
 };
 use pipeline::Owner;
@@ -187,13 +187,6 @@ impl Draft<'_> {
         self.delete_vrf(name)
     }
 
-    /// Changes a port or VRF as a link. Whoever moves a port out of reach of flows or filters is told.
-    pub(super) fn change_link_by_command(&mut self, change: &LinkChange) -> Result<Reply, Refusal> {
-        let doubt = self.doubt_move(change)?;
-        self.change_link(change)?;
-        Ok(doubt.map_or(Reply::Done, Reply::Warned))
-    }
-
     /// Refuses that a VRF goes whose ports would leave flows or filters behind: they go to `main`, and
     /// whoever puts them up there has to know that nothing drops what these have dropped. What was kept of
     /// former commands is done all the same.
@@ -243,7 +236,7 @@ impl Draft<'_> {
     }
 
     /// What a port is told that leaves flows or filters behind, and comes to a VRF that has none.
-    fn doubt_move(&self, change: &LinkChange) -> Result<Option<String>, Refusal> {
+    pub(super) fn doubt_move(&self, change: &LinkChange) -> Result<Option<String>, Refusal> {
         let port = self.desired.ports.get(&change.port);
         let (Some(port), Some(to)) = (port, change.vrf.as_deref()) else { return Ok(None) };
         let from = &port.vrf;

@@ -269,3 +269,36 @@ fn an_sa_of_another_outer_vrf_comes_back() {
         assert_eq!(restore::desired(&restored), restore::desired(&control));
     }
 }
+
+/// What a tunnel should have protected is not to leave in clear unsaid.
+#[test]
+fn who_takes_a_link_away_is_told_what_leaves_by_another_way() {
+    let mut control = running(BASE);
+    for line in [
+        "link add ipsec7 up type xfrm dev wan if_id 7",
+        "route add 10.77.0.0/16 dev ipsec7",
+        "route add 2001:db8:77::/48 dev ipsec7",
+    ] {
+        run(&mut control, line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    let leaks = |control: &mut Control, line: &str| match run(control, line).unwrap() {
+        Reply::Warned(why) => Some(why),
+        Reply::Done => None,
+        other => panic!("{line}: {other:?}"),
+    };
+    // BASE has a default route of IPv4.
+    let told = "what went by ipsec7 leaves another way, connections that there are too, and in clear \
+                unless a policy says otherwise: 10.77.0.0/16 of VRF main; \
+                `route add blackhole 10.77.0.0/16 metric 4294967295` keeps it in";
+    assert_eq!(leaks(&mut control, "link set ipsec7 down").as_deref(), Some(told));
+    assert_eq!(leaks(&mut control, "link set ipsec7 down"), None, "it was down");
+    assert_eq!(leaks(&mut control, "link set ipsec7 up"), None);
+    run(&mut control, "route add blackhole 10.77.0.0/16 metric 4294967295").unwrap();
+    for line in ["link set ipsec7 down", "link set ipsec7 up"] {
+        assert_eq!(leaks(&mut control, line), None, "{line}");
+    }
+    run(&mut control, "route del blackhole 10.77.0.0/16 metric 4294967295").unwrap();
+    assert_eq!(leaks(&mut control, "link del ipsec7").as_deref(), Some(told));
+    // Other ports are cables.
+    assert_eq!(leaks(&mut control, "link set lan down"), None);
+}

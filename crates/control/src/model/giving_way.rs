@@ -1,0 +1,71 @@
+//! Destinations behind an xfrm link that are reached by another way once it is down or gone.
+
+use api::{LinkChange, LinkName, Refusal, Reply};
+use tables::{Route, RouteKind, TableRef, Tables};
+use types::PortId;
+
+use super::Draft;
+use super::routes::{listed, of_table};
+
+impl Draft<'_> {
+    /// Removes a port. Who removes an xfrm link is told which packets go another way now.
+    pub(super) fn delete_link_by_command(&mut self, link: &LinkName) -> Result<Reply, Refusal> {
+        let (before, id) = (self.tables.clone(), self.xfrm_link(&link.port));
+        self.delete_link(link)?;
+        let doubt = id.and_then(|id| giving_way(&before, &self.tables, (id, &link.port)));
+        Ok(doubt.map_or(Reply::Done, Reply::Warned))
+    }
+
+    /// Changes a port or VRF as a link. Who moves a port out of reach of flows or filters is told, and who
+    /// sets an xfrm link down.
+    pub(super) fn change_link_by_command(&mut self, change: &LinkChange) -> Result<Reply, Refusal> {
+        let before = self.tables.clone();
+        let id = self.xfrm_link(&change.port).filter(|_| change.up == Some(false));
+        let moved = self.doubt_move(change)?;
+        self.change_link(change)?;
+        let doubt = moved.or_else(|| giving_way(&before, &self.tables, (id?, &change.port)));
+        Ok(doubt.map_or(Reply::Done, Reply::Warned))
+    }
+
+    fn xfrm_link(&self, name: &str) -> Option<PortId> {
+        let port = self.desired.ports.get(name)?;
+        port.settings.kind.xfrm().map(|_| port.id)
+    }
+}
+
+/// What is reached by another way than the link now, and what keeps it from that.
+fn giving_way(before: &Tables, after: &Tables, (link, name): (PortId, &str)) -> Option<String> {
+    let loose = before.loose_tables().map(|(number, table)| (TableRef::Number(number), table));
+    let of_vrfs = before.vrfs().map(|vrf| (TableRef::Vrf(vrf.id), vrf.routing_table()));
+    let mut told = Vec::new();
+    for (table, routes) in of_vrfs.chain(loose) {
+        for was in routes.routes().filter(|route| leads_by(before, route, |port| port == link)) {
+            let is = after.routing_table(table).and_then(|it| it.route(was.prefix.address()));
+            if is.is_some_and(|route| leads_by(after, route, |port| port != link)) {
+                told.push(of_table(after, &(was.prefix, table)));
+            }
+        }
+    }
+    let first = told.first()?.split(' ').next()?;
+    Some(format!(
+        "what went by {name} leaves another way, connections that there are too, and in clear unless a \
+         policy says otherwise: {}; `route add blackhole {first} metric 4294967295` keeps it in",
+        listed(&told)
+    ))
+}
+
+/// Whether a route leads by such a port.
+fn leads_by(tables: &Tables, route: &Route, is_it: impl Fn(PortId) -> bool) -> bool {
+    let of_next_hop = |id| tables.next_hop(id).is_some_and(|next_hop| is_it(next_hop.port));
+    match route.kind {
+        RouteKind::Connected { port } => {
+            is_it(port) && tables.port(port).is_some_and(|it| it.spec.up)
+        }
+        RouteKind::Via { next_hop } => of_next_hop(next_hop),
+        RouteKind::Multipath { group } => {
+            let members = tables.group(group).map(|group| group.members());
+            members.into_iter().flatten().any(|member| of_next_hop(member.next_hop))
+        }
+        _ => false,
+    }
+}
