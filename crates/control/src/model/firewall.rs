@@ -56,6 +56,8 @@ pub(super) struct Judging {
     again: Option<Time>,
     /// Connections that fell since the last change.
     fell: u64,
+    /// Those that ended with their VRFs; of `fell` if rules are judged by.
+    with_vrfs: u64,
     /// Whether they are judged by rules, and do not only end with their VRFs.
     by_rules: bool,
     /// VRFs whose connections end. Once all places were looked at twice, there are none.
@@ -343,22 +345,28 @@ fn refuse(wrong: &Wrong) -> Refusal {
 }
 
 impl Control {
-    /// Has connections judged if the firewall has changed since they were. Returns how many fell,
-    /// of a very large table at first.
-    pub(super) fn judge_if_changed(&mut self, now: Time) -> u64 {
+    /// Has connections judged if the firewall has changed since they were, and end if their VRFs are gone.
+    /// Returns how many fell, and how many ended with their VRFs, of a very large table at first.
+    pub(super) fn judge_if_changed(&mut self, now: Time) -> (u64, u64) {
         if self.judging.changes == self.desired.firewall_changes {
-            return 0;
+            let is_idle = (self.judging.next, self.judging.again) == (None, None);
+            if !is_idle || self.desired.vrfs_ending.is_empty() {
+                return (0, 0);
+            }
+            self.judge_on(now);
+            return (0, self.judging.with_vrfs);
         }
         let again = Some(now + SECOND_PASS);
         let changes = self.desired.firewall_changes;
         let ending = self.desired.vrfs_ending.clone();
-        self.judging = Judging { changes, next: Some(0), again, fell: 0, by_rules: true, ending };
+        let (next, by_rules) = (Some(0), true);
+        self.judging = Judging { changes, next, again, fell: 0, with_vrfs: 0, by_rules, ending };
         if let Some(table) = self.publisher.current().connections() {
             let firewall = self.desired.firewall.as_ref();
             table.limit_classes(firewall.iter().flat_map(|is| is.firewall.limits()));
         }
         self.judge(PLACES_AT_ONCE, now);
-        self.judging.fell
+        (self.judging.fell - self.judging.with_vrfs, self.judging.with_vrfs)
     }
 
     /// The zone of the firewall that a class of connections stands for.
@@ -375,7 +383,7 @@ impl Control {
             }
             (None, None) if !self.desired.vrfs_ending.is_empty() => {
                 self.judging.ending.clone_from(&self.desired.vrfs_ending);
-                self.judging.next = Some(0);
+                (self.judging.next, self.judging.with_vrfs) = (Some(0), 0);
                 self.judging.again = Some(now + SECOND_PASS);
                 self.judging.by_rules = false;
             }
@@ -418,7 +426,9 @@ impl Control {
             let Some(found) = table.connection(place, now) else { continue };
             let mut ended = |ended: &[_]| tables.connection_ended(ended);
             if self.judging.ending.contains(&VrfId(found.zone)) {
-                table.remove(found.handle, now, &mut ended);
+                let is_counted = table.remove(found.handle, now, &mut ended);
+                self.judging.fell += u64::from(is_counted && self.judging.by_rules);
+                self.judging.with_vrfs += u64::from(is_counted);
                 continue;
             }
             if !self.judging.by_rules {

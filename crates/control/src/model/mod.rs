@@ -255,12 +255,20 @@ impl Control {
         self.applied = config;
         self.publisher.publish(tables);
         self.settle_sa_events();
-        let fell = self.judge_if_changed(now);
+        let (fell, with_vrfs) = self.judge_if_changed(now);
         if fell > 0 {
             let (connections, them) =
                 if fell == 1 { ("connection", "it") } else { ("connections", "them") };
             let text =
                 format!("{fell} {connections} ended: the firewall does not allow {them} any more");
+            let object = "conntrack".to_owned();
+            difference.changes.push(Change { change: ChangeKind::Removed, object, text });
+        }
+        if with_vrfs > 0 {
+            let text = match with_vrfs {
+                1 => "1 connection ended with its VRF".to_owned(),
+                more => format!("{more} connections ended with their VRFs"),
+            };
             let object = "conntrack".to_owned();
             difference.changes.push(Change { change: ChangeKind::Removed, object, text });
         }

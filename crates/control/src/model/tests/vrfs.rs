@@ -469,6 +469,32 @@ fn connections_end_with_their_vrf() {
     assert!(control.desired.vrfs_ending.is_empty());
 }
 
+/// Also without a firewall, which would judge them.
+#[test]
+fn a_reload_says_how_many_connections_ended_with_their_vrfs() {
+    let file = format!(
+        "{BASE}[[vrf]]\nname = \"red\"\n[[flow]]\nflow = \"ip,actions=ct(commit),NORMAL\"\n"
+    );
+    let mut control = super::running(&file);
+    let red = control.desired.vrf("red").unwrap();
+    let table = Arc::clone(control.tables().connections().unwrap());
+    for port in 1..=3 {
+        let [source, destination] = ["10.0.0.5", "192.0.2.9"].map(|it| it.parse().unwrap());
+        let addresses = Addresses::V4 { source, destination };
+        let new = New::plain(red.0, Tuple::new(addresses, Protocol::UDP, port, 53));
+        table.commit(&new, &Tracked::Datagram, 40, NOW, &mut |_| {}).unwrap();
+    }
+    let without = file.replace("[[vrf]]\nname = \"red\"\n", "");
+    for (text, told) in [(&without, true), (&without, false)] {
+        let plan = control.plan(crate::config::load("test.toml", text).unwrap());
+        let opened: Vec<_> = plan.imagined(&control.desired);
+        let difference = control.apply(plan, &opened, NOW).unwrap().to_string();
+        let line = "- conntrack 3 connections ended with their VRFs";
+        assert_eq!(difference.contains(line), told, "{difference}");
+    }
+    assert_eq!(table.counts().connections, 0);
+}
+
 #[test]
 fn no_route_cuts_off_those_that_lead_to_it() {
     let mut control = super::running(BASE);
