@@ -124,6 +124,25 @@ def test_what_does_not_fit_and_who_does_not_listen_is_told(hub):
         assert re.search("mtu ?= ?1300", told), told
 
 
+@pytest.mark.parametrize(
+    "lines", [("addr del 192.0.2.1/24 dev servers",), ("link set servers nomaster", "link del shared")]
+)
+def test_nothing_goes_to_a_tenants_own_network_if_the_server_is_gone(hub, lines):
+    gateway, spaces = hub
+    # The router of blue's own network with the server's address.
+    spaces["blue"].addresses("eth0", "10.0.0.9/24")
+    spaces["blue"].ping("10.0.0.1", count=1, source="10.0.0.9")
+    gateway.run("flow", "del", "vrf=shared")
+    for line in lines:
+        gateway.run(*line.split())
+    with captured(spaces["blue"], "eth0") as frames:
+        told = spaces["blue"].ping(TENANTS["blue"][0], count=1, timeout=1, check=False).stdout
+        spaces["blue"].ping("10.0.0.1", count=2)
+    came = [f for f in frames if f.haslayer(IP) and f.src != spaces["blue"].mac("eth0")]
+    assert came and {f[IP].src for f in came} == {"10.0.0.1"}, came
+    assert "Unreachable" in told, told
+
+
 def test_explain_shows_the_way_and_errors_about_it(hub):
     gateway, spaces = hub
     ask(spaces["blue"], "udp", "203.0.113.10")

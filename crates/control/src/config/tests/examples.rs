@@ -78,7 +78,7 @@ fn the_example_with_a_shared_server_is_right() {
     let text = include_str!("../../../../../docs/examples/shared-services.toml");
     let config =
         check("shared-services.toml", text, &|_, _| Ok(Vec::new()), &|_, _| Ok(())).unwrap();
-    assert_eq!((config.vrfs.len(), config.flows.len(), config.rules.len()), (3, 15, 3));
+    assert_eq!((config.vrfs.len(), config.flows.len(), config.rules.len()), (3, 15, 6));
     assert_eq!(config.notes, []);
 }
 
@@ -88,7 +88,7 @@ fn the_example_with_identical_networks_is_right() {
     let text = include_str!("../../../../../docs/examples/identical-networks.toml");
     let config =
         check("identical-networks.toml", text, &|_, _| Ok(Vec::new()), &|_, _| Ok(())).unwrap();
-    assert_eq!((config.vrfs.len(), config.flows.len(), config.rules.len()), (2, 16, 2));
+    assert_eq!((config.vrfs.len(), config.flows.len(), config.rules.len()), (2, 16, 4));
     assert_eq!(config.notes, []);
 }
 
