@@ -55,7 +55,8 @@ reasons! {
     ArpNotForUs = "arp_not_for_us",
     /// The neighbour discovery message fails the checks of RFC 4861 sections 6.1 and 7.1.
     NdMalformed = "nd_malformed",
-    /// The neighbour discovery message asks for or tells of an address that does not concern us.
+    /// The neighbour discovery message asks for or tells of an address that does not concern us, or
+    /// is between hosts and routers: the gateway sends no router advertisements and takes none.
     NdNotForUs = "nd_not_for_us",
     /// Multicast listener discovery of a link (RFC 3810): the gateway forwards no multicast.
     MldIgnored = "mld_ignored",

@@ -1,6 +1,6 @@
 //! Packets described in words: `udp 192.168.13.5:5000 > 192.168.12.7:53 in lan`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use api::shown;
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,8 @@ pub(crate) struct Description {
     pub(crate) sequence: Option<u32>,
     /// What it quotes, if it is an ICMP error.
     pub(crate) about: Option<About>,
+    /// Of a neighbour solicitation to a group: the address that it asks for.
+    pub(crate) target: Option<Ipv6Addr>,
     /// Where it comes from.
     pub(crate) origin: OriginName,
 }
@@ -234,6 +236,7 @@ impl Description {
             size,
             sequence: None,
             about,
+            target: None,
             origin,
         };
         if let Some(About::Packet(quoted)) = &described.about

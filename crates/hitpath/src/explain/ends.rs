@@ -70,6 +70,7 @@ impl Ends {
             size: None,
             sequence: fields.sequence,
             about: None,
+            target: None,
             origin: OriginName::Host,
         })
     }

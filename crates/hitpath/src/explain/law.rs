@@ -79,7 +79,7 @@ const LINES: [&str; 10] = [
 /// A packet by the port `lan`, its outcome, and what some stage says by a member.
 type Case = (&'static str, &'static str, &'static [(&'static str, &'static str, &'static str)]);
 
-const CASES: [Case; 43] = [
+const CASES: [Case; 58] = [
     // For the gateway itself.
     ("icmp 10.1.0.5 > 10.1.0.1", "answered", &[("host", "delivery", "\"answered\"")]),
     ("icmp 10.1.0.5 > 192.0.2.1 size 1500", "answered", &[("generated", "length", "1500")]),
@@ -192,7 +192,29 @@ const CASES: [Case; 43] = [
         "dropped",
         &[("outcome", "reason", "\"mld_ignored\"")],
     ),
+    // Neighbour discovery.
+    ("icmp fe80::9 > ff02::2 type 133", "dropped", NOT_FOR_US),
+    ("icmp :: > ff02::2 type 133 code 0", "dropped", NOT_FOR_US),
+    ("icmp fe80::9 > ff02::1 type 134", "dropped", NOT_FOR_US),
+    ("icmp fe80::9 > ff02::1 type 134 ttl 64 size 96", "dropped", NOT_FOR_US),
+    ("icmp fd01::5 > fd01::1 type 135", "delivered", DISCOVERY),
+    ("icmp fd01::5 > fd01::1 type 135 size 72", "delivered", DISCOVERY),
+    ("icmp fd01::5 > ff02::1:ff00:1 type 135", "delivered", DISCOVERY),
+    ("icmp :: > ff02::1:ff00:1 type 135", "delivered", DISCOVERY),
+    ("icmp fd01::5 > ff02::1 type 135", "dropped", NOT_FOR_US),
+    ("icmp fd01::5 > fd01::1 type 135 ttl 64", "dropped", ND_MALFORMED),
+    ("icmp fd01::5 > fd01::1 type 135 code 1", "dropped", ND_MALFORMED),
+    ("icmp fd01::5 > fd01::1 type 136", "delivered", DISCOVERY),
+    ("icmp fd01::5 > ff02::1 type 136", "delivered", DISCOVERY),
+    ("icmp fd01::1 > ff02::1 type 136", "dropped", ND_MALFORMED),
+    ("icmp fd01::5 > fd01::1 type 137", "dropped", NOT_FOR_US),
 ];
+
+const DISCOVERY: &[(&str, &str, &str)] = &[("parse", "packet", "\"neighbour-discovery\"")];
+const NOT_FOR_US: &[(&str, &str, &str)] =
+    &[DISCOVERY[0], ("outcome", "reason", "\"nd_not_for_us\"")];
+const ND_MALFORMED: &[(&str, &str, &str)] =
+    &[DISCOVERY[0], ("outcome", "reason", "\"nd_malformed\"")];
 
 impl World {
     fn described() -> Self {
@@ -212,6 +234,14 @@ impl World {
     fn explain(&self, packet: &str) -> Vec<Stage> {
         let control = &self.gateway.handler().control;
         explain(packet, control, Time(1)).unwrap_or_else(|why| panic!("{packet}: {why}"))
+    }
+
+    /// The packet that explain takes for described.
+    fn described_packet(&self, text: &str) -> Vec<u8> {
+        let mut reader = self.gateway.handler().control.shared().reader();
+        let mut described = Description::parse(text).unwrap();
+        described.choose_target(reader.load().port_named("lan").unwrap());
+        described.packet().unwrap()
     }
 
     /// How many frames leave, but questions for neighbours, if the packet comes by the LAN.
@@ -259,7 +289,7 @@ fn a_described_packet_fares_as_explained() {
             assert!(found.contains(&&value), "{stage} {name}: {told}");
         }
 
-        let frames = world.answers(&Description::parse(&text).unwrap().packet().unwrap());
+        let frames = world.answers(&world.described_packet(&text));
         let held = world.gateway.held();
         let (drops, counted) = world.counters();
         let reason = member(&stages, OUTCOME, "reason");
@@ -280,6 +310,8 @@ fn a_described_packet_fares_as_explained() {
         let leave = match outcome {
             "sent-in-clear" | "sent-encrypted" => pieces,
             "answered" => usize::from(!waits),
+            // The advertisement that answers a solicitation.
+            "delivered" => usize::from(packet.contains("type 135")),
             "dropped" => usize::from(is_told),
             _ => 0,
         };

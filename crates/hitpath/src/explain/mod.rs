@@ -38,8 +38,13 @@ pub(crate) fn explain(text: &str, control: &Control, now: Time) -> Result<Vec<St
     let mut reader = control.shared().reader();
     let tables: &Tables = reader.load();
     let wrong = |why: DescriptionError| Refusal::new(RefusalCode::Invalid, why.to_string());
-    let description = Description::parse(text).map_err(wrong)?;
+    let mut description = Description::parse(text).map_err(wrong)?;
     let (vrf, origin) = place(&description.origin, tables)?;
+    if let Origin::Port(port) = origin
+        && let Some(port) = tables.port(port)
+    {
+        description.choose_target(port);
+    }
     let packet = description.packet().map_err(wrong)?;
     let said = match description.has_tcp_flags {
         true => PacketFields::ALL,

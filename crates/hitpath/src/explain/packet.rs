@@ -2,10 +2,11 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use tables::Port;
 use wire::quoted::is_error;
 use wire::{
     Addresses, FragmentClass, Protocol, Spi, TcpFlags, Upper, checksum, icmpv4, icmpv6, ipv4, ipv6,
-    sctp, tcp,
+    ndp, sctp, tcp,
 };
 
 use super::description::{About, Description, DescriptionError};
@@ -19,7 +20,23 @@ const FRAGMENT_HEADER: usize = 8;
 /// An option header of IPv6 with a router alert (RFC 2711) and padding, to be followed by ICMPv6.
 const ROUTER_ALERT: [u8; 8] = [Protocol::ICMPV6.0, 0, 5, 2, 0, 0, 1, 0];
 
+/// Where link-local addresses begin.
+const LINK_LOCAL: u128 = 0xfe80 << 112;
+
+/// The option that fills up messages of neighbour discovery: a nonce (RFC 3971 section 5.3.2).
+const NONCE: u8 = 14;
+
 impl Description {
+    /// Says which of a port's addresses a neighbour solicitation asks for, if it is to the group of
+    /// one.
+    pub(super) fn choose_target(&mut self, port: &Port) {
+        let group = self.addresses.destination();
+        self.target = port.spec.addresses.iter().find_map(|own| match own.address() {
+            IpAddr::V6(own) if IpAddr::V6(ndp::solicited_node(own)) == group => Some(own),
+            _ => None,
+        });
+    }
+
     /// The packet. Where it has no size, it is as short as it may be.
     ///
     /// # Errors
@@ -58,7 +75,11 @@ impl Description {
                     format!("it has {most} bytes at most"),
                 ));
             }
-            upper.resize(upper.len() + more, 0);
+            let fields = upper.len();
+            upper.resize(fields + more, 0);
+            if self.is_neighbour_discovery() && more >= 8 {
+                (upper[fields], upper[fields + 1]) = (NONCE, (more / 8) as u8);
+            }
         }
         self.complete(&mut upper);
         let length = (header + upper.len()) as u16;
@@ -91,6 +112,33 @@ impl Description {
         self.protocol == Protocol::ICMPV6
             && matches!(self.upper, Upper::Icmp { kind: 130..=132 | 143, .. })
             && self.fields.hop_limit() == 1
+    }
+
+    fn is_neighbour_discovery(&self) -> bool {
+        self.protocol == Protocol::ICMPV6
+            && self.fragment == FragmentClass::Whole
+            && matches!(self.upper, Upper::Icmp { kind: 133..=137, .. })
+    }
+
+    /// What stands behind the first 8 bytes of a message of neighbour discovery (RFC 4861 section
+    /// 4). A solicitation asks for its destination; an advertisement tells of its source.
+    fn discovered(&self, kind: u8) -> Vec<u8> {
+        let Addresses::V6 { source, destination } = self.addresses else { return Vec::new() };
+        match kind {
+            ndp::ROUTER_ADVERTISEMENT => vec![0; 8],
+            ndp::NEIGHBOUR_SOLICITATION => {
+                // One of no port's addresses that is of this group.
+                let of_group = |group: Ipv6Addr| {
+                    Ipv6Addr::from_bits(LINK_LOCAL | (group.to_bits() & 0xff_ffff))
+                };
+                let asked =
+                    if destination.is_multicast() { of_group(destination) } else { destination };
+                self.target.unwrap_or(asked).octets().to_vec()
+            }
+            ndp::NEIGHBOUR_ADVERTISEMENT => source.octets().to_vec(),
+            icmpv6::REDIRECT => [destination.octets(), destination.octets()].concat(),
+            _ => Vec::new(),
+        }
     }
 
     fn ip_header(&self, length: u16) -> Vec<u8> {
@@ -167,6 +215,10 @@ impl Description {
                 let mut message = vec![kind, code, 0, 0, high, low, 0, 1];
                 if is_error(self.protocol, kind) {
                     message[4..].fill(0);
+                }
+                if self.is_neighbour_discovery() {
+                    message[7] = 0;
+                    message.extend(self.discovered(kind));
                 }
                 message.extend(match &self.about {
                     None => Vec::new(),
@@ -265,6 +317,12 @@ mod tests {
             "icmp 10.0.0.1 > 10.0.0.2 id 7 size 84 in lan",
             "icmp fd00::1 > fd00::2 id 7 in lan",
             "icmp fe80::1 > ff02::16 type 143 ttl 1 in lan",
+            "icmp fe80::1 > ff02::2 type 133 in lan",
+            "icmp fe80::1 > ff02::1 type 134 size 72 in lan",
+            "icmp fe80::1 > ff02::1:ff00:2 type 135 in lan",
+            "icmp fe80::1 > fe80::2 type 135 size 72 in lan",
+            "icmp fe80::1 > fe80::2 type 136 in lan",
+            "icmp fe80::1 > fe80::2 type 137 in lan",
             "icmp 10.0.0.1 > 10.0.0.2 type 3 code 4 about 10.0.0.9 spi 0x1001 in wan",
             "icmp fd00::1 > fd00::2 type 2 about fd00::9 spi 0x1001 in wan",
             "icmp 10.0.0.1 > 10.0.0.2 type 3 about tcp 10.0.0.2:1 > 10.0.0.3:2 seq 9 in wan",

@@ -188,7 +188,7 @@ fn members(step: &Step<'_>) -> Members {
         }
         Step::Parse(what) => match what {
             Parsed::Malformed(why) => all.with("packet", "malformed").shown("meaning", why),
-            Parsed::NeighbourDiscovery => all.with("packet", "neighbour-discovery"),
+            Parsed::NeighbourDiscovery(..) => all.with("packet", "neighbour-discovery"),
             Parsed::ListenerDiscovery => all.with("packet", "listener-discovery"),
             Parsed::FirstUnknown => all.with("packet", "first-fragment-unknown"),
             Parsed::PortDown => all.with("packet", "port-down"),

@@ -15,7 +15,7 @@ use packet::{DropReason, Time};
 use tables::{NextHop, NextHopId, NextHopState, Port, Sa, Tables, Template};
 use wire::common::Facts;
 use wire::{
-    FragmentClass, Headers, Origin, PacketFields, PortId, Protocol, SaSlot, VrfId, fragment,
+    FragmentClass, Headers, Origin, PacketFields, PortId, Protocol, SaSlot, Upper, VrfId, fragment,
     headers, icmpv6, ipv4, ipv6, mld, tcp,
 };
 
@@ -28,7 +28,7 @@ use crate::decide::{
 use crate::decision::{Decision, Refusal, Verdict};
 use crate::encapsulation::{Inner, inner_limit, outer_length};
 use crate::host::errors::{self, IcmpError};
-use crate::host::{Delivery, answer_to, delivery, echo, error_about};
+use crate::host::{Delivery, answer_to, delivery, echo, error_about, nd};
 use crate::mss::tunnel_limit;
 use crate::outputs::Objects;
 use crate::stage::apply::{is_judged_again, is_own, is_source_routed};
@@ -118,8 +118,8 @@ impl Fate {
 pub enum Parsed {
     /// It is wrong.
     Malformed(headers::Malformed),
-    /// Neighbour discovery for the gateway.
-    NeighbourDiscovery,
+    /// Neighbour discovery for the gateway: its ICMPv6 type, and whether the gateway takes it.
+    NeighbourDiscovery(u8, bool),
     /// Multicast listener discovery of a link.
     ListenerDiscovery,
     /// A later fragment, of whose datagram the first is not known.
@@ -279,12 +279,7 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
         if let Origin::Port(port) = origin {
             if parse::is_neighbour_discovery(&headers) && locality.is_local(vrf, port, destination)
             {
-                // RFC 4861 section 7.1: it comes from the link itself.
-                if headers.hop_limit != 255 {
-                    return self.ends(Parsed::NeighbourDiscovery, DropReason::NdMalformed);
-                }
-                self.trace.step(|| Step::Parse(Parsed::NeighbourDiscovery));
-                return Fate::Delivered;
+                return self.neighbour_discovery(port, packet, &headers);
             }
             if mld::is_of_link(packet, &headers) {
                 return self.ends(Parsed::ListenerDiscovery, DropReason::MldIgnored);
@@ -347,6 +342,20 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
             self.trace.step(|| Step::Copies(copies));
         }
         self.apply(&known, packet, &headers, arriving)
+    }
+
+    /// As [`nd::receive`](crate::host::nd::receive).
+    fn neighbour_discovery(&mut self, port: PortId, packet: &[u8], headers: &Headers) -> Fate {
+        let Upper::Icmp { kind, .. } = headers.upper else {
+            return self.dropped(DropReason::NdMalformed);
+        };
+        let port = self.tables.port(port).ok_or(DropReason::NdMalformed);
+        let taken = port.and_then(|port| nd::judge(port, headers, packet));
+        self.trace.step(|| Step::Parse(Parsed::NeighbourDiscovery(kind, taken.is_ok())));
+        match taken {
+            Ok(_) => Fate::Delivered,
+            Err(reason) => self.dropped(reason),
+        }
     }
 
     /// In parse.

@@ -3,6 +3,7 @@
 use core::fmt;
 
 use pipeline::{NatEnd, NatNew};
+use wire::ndp;
 
 use super::{Fit, Opened, Parsed, Size, Told, Unheard, Untold, Wait};
 use crate::decide::trace::Ends;
@@ -11,9 +12,29 @@ impl fmt::Display for Parsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(why) => write!(f, "{why}"),
-            Self::NeighbourDiscovery => f.write_str(
-                "neighbour discovery, which the gateway answers itself: no policy is asked",
-            ),
+            Self::NeighbourDiscovery(kind, is_taken) => {
+                let (what, taken, dropped) = match *kind {
+                    ndp::ROUTER_SOLICITATION => {
+                        ("router solicitation", "", "the gateway sends no router advertisements")
+                    }
+                    ndp::ROUTER_ADVERTISEMENT => {
+                        ("router advertisement", "", "the gateway takes none")
+                    }
+                    ndp::NEIGHBOUR_SOLICITATION => (
+                        "neighbour solicitation",
+                        "the gateway answers it",
+                        "the gateway does not answer it",
+                    ),
+                    ndp::NEIGHBOUR_ADVERTISEMENT => (
+                        "neighbour advertisement",
+                        "the gateway learns from it",
+                        "the gateway does not learn from it",
+                    ),
+                    _ => ("redirect", "", "the gateway takes none"),
+                };
+                let done = if *is_taken { taken } else { dropped };
+                write!(f, "neighbour discovery, {what}: {done}, and no policy is asked")
+            }
             Self::PortDown => f.write_str("it comes by a port that is down"),
             Self::ListenerDiscovery => {
                 f.write_str("multicast listener discovery of the link: no policy is asked")

@@ -26,25 +26,19 @@ pub(crate) fn receive(
     else {
         return outputs.drop(packet, DropReason::NdMalformed);
     };
-    let message = match ndp::parse(headers, headers.upper_bytes(packet.bytes())) {
+    let message = match judge(port, headers, packet.bytes()) {
         Ok(message) => message,
-        Err(Invalid::Kind) => return outputs.drop(packet, DropReason::NdNotForUs),
-        Err(_) => return outputs.drop(packet, DropReason::NdMalformed),
+        Err(reason) => return outputs.drop(packet, reason),
     };
-    if port.owns(source.into()) {
-        return outputs.drop(packet, DropReason::NdMalformed);
-    }
     match message {
-        Message::NeighbourSolicitation { target, source_link } if port.owns(target.into()) => {
+        Message::NeighbourSolicitation { target, source_link } => {
             if let Some(mac) = source_link {
                 learn(outputs, port, source.into(), mac);
             }
             advertise(neighbours, port, target, source, source_link);
             neighbours.outputs.buffers.consume(packet);
         }
-        Message::NeighbourAdvertisement { target, override_cached, target_link, .. }
-            if !port.owns(target.into()) =>
-        {
+        Message::NeighbourAdvertisement { target, override_cached, target_link, .. } => {
             let mac = match (target_link, port.neighbours.lookup(target.into())) {
                 // RFC 4861 section 7.2.5: only where it says so does it replace what is known.
                 (Some(told), Some(known)) if told != known && !override_cached => None,
@@ -55,10 +49,28 @@ pub(crate) fn receive(
             }
             neighbours.outputs.buffers.consume(packet);
         }
-        Message::NeighbourSolicitation { .. }
-        | Message::NeighbourAdvertisement { .. }
-        | Message::RouterSolicitation { .. } => outputs.drop(packet, DropReason::NdNotForUs),
+        Message::RouterSolicitation { .. } => outputs.drop(packet, DropReason::NdNotForUs),
     }
+}
+
+/// The message that came by a port, if the gateway takes it: it is right, and a solicitation for an
+/// address of the port, or an advertisement of another one. The gateway is no host that takes what
+/// routers tell, and sends no router advertisements.
+pub(crate) fn judge(port: &Port, headers: &Headers, packet: &[u8]) -> Result<Message, DropReason> {
+    let message =
+        ndp::parse(headers, headers.upper_bytes(packet)).map_err(|invalid| match invalid {
+            Invalid::Kind => DropReason::NdNotForUs,
+            _ => DropReason::NdMalformed,
+        })?;
+    if port.owns(headers.addresses.source()) {
+        return Err(DropReason::NdMalformed);
+    }
+    let is_taken = match message {
+        Message::NeighbourSolicitation { target, .. } => port.owns(target.into()),
+        Message::NeighbourAdvertisement { target, .. } => !port.owns(target.into()),
+        Message::RouterSolicitation { .. } => false,
+    };
+    if is_taken { Ok(message) } else { Err(DropReason::NdNotForUs) }
 }
 
 /// Tells that we have `target`: whoever asked, or, where the asker has no address yet, everyone

@@ -82,6 +82,7 @@ struct Passed {
 const FORWARDED: usize = 2;
 const ENCRYPTED: usize = 3;
 const DECRYPTED: usize = 4;
+const CONSUMED: usize = 5;
 const ECHO_REPLIES: usize = 6;
 const ERRORS: usize = 7;
 const RESETS: usize = 8;
@@ -127,7 +128,8 @@ impl Passed {
             Fate::SentEncrypted => count(ENCRYPTED) > 0 && self.frames > 0,
             Fate::SentOnceResolved => self.held,
             Fate::Answered => count(ECHO_REPLIES) > 0 && (self.frames > 0 || self.held),
-            Fate::Decrypted | Fate::Delivered => true,
+            Fate::Delivered => count(CONSUMED) > 0,
+            Fate::Decrypted => true,
             Fate::Reassembled => {
                 // By itself, or too long for any buffer.
                 let is_full = |why: &DropReason| *why == DropReason::ReassemblyTooBig;
