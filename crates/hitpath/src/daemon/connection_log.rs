@@ -58,7 +58,8 @@ fn room(news: News, what: &str, in_use: [&str; 2]) -> (String, bool) {
         }
         News::Ends(count) => {
             let text = format!(
-                "room for {what} again ({ends} are in use); {count} times one made room, or none could"
+                "for a minute no {what} had to make room ({ends} are in use); {count} times one \
+                 made room, or none could"
             );
             (text, false)
         }
@@ -81,7 +82,8 @@ fn limit(
         }
         News::Ends(count) => {
             let text = format!(
-                "a limit of connections is not reached any more, {what}; {count} were dropped"
+                "a limit of connections has refused nothing for a minute, {what}; {count} were \
+                 dropped"
             );
             (text, false)
         }
@@ -119,7 +121,10 @@ fn helpers(news: News) -> (String, bool) {
             (text.to_owned(), true)
         }
         News::Ends(count) => {
-            let text = format!("helpers have room again; {count} announcements found none");
+            let text = format!(
+                "for a minute helpers had room for all that is announced; {count} announcements \
+                 found none"
+            );
             (text, false)
         }
     }
@@ -192,7 +197,8 @@ mod tests {
         let [(line, false)] = &log.lines(&tables, &|_| None, at(70))[..] else {
             panic!("one line")
         };
-        let told = "room for IPv6 connections again (8 of 64 are in use); 12 times ";
+        let told =
+            "for a minute no IPv6 connections had to make room (8 of 64 are in use); 12 times ";
         assert!(line.starts_with(told), "{line}");
     }
 
@@ -248,8 +254,8 @@ mod tests {
         assert_eq!(said(&|| open(9, 1, 3, 1)), ["2 of firewall zone guest"]);
         let lines = log.lines(&tables, &named, at(70));
         assert_eq!(lines.len(), 5, "{lines:?}");
-        let over = "a limit of connections is not reached any more, 2 of conntrack zone 7; 1 were \
-                    dropped";
+        let over = "a limit of connections has refused nothing for a minute, 2 of conntrack zone 7; 1 \
+                    were dropped";
         assert!(lines.contains(&(over.to_owned(), false)), "{lines:?}");
     }
 }

@@ -113,17 +113,20 @@ fn exhausted(news: News, pool: &str) -> (String, bool) {
             (text, true)
         }
         News::Ends(count) => {
-            (format!("NAT pool {pool} has ports again; {count} connections got none"), false)
+            let text = format!(
+                "NAT pool {pool}: for a minute all connections got a port; {count} got none before"
+            );
+            (text, false)
         }
     }
 }
 
 fn full_block(whose: Option<(u16, IpAddr)>, news: News, pool: &str) -> (String, bool) {
-    let (what, is, has, its) = match whose {
+    let (what, is, was, its) = match whose {
         Some((zone, source)) => {
-            (format!("the port block of {source} zone {zone}"), "is", "has", "its")
+            (format!("the port block of {source} zone {zone}"), "is", "was", "its")
         }
-        None => ("the port blocks of more sources".to_owned(), "are", "have", "their"),
+        None => ("the port blocks of more sources".to_owned(), "are", "were", "their"),
     };
     match news {
         News::Begins => {
@@ -134,8 +137,10 @@ fn full_block(whose: Option<(u16, IpAddr)>, news: News, pool: &str) -> (String, 
             (text, true)
         }
         News::Ends(count) => {
-            let text =
-                format!("NAT pool {pool}: {what} {has} ports again; {count} connections got none");
+            let text = format!(
+                "NAT pool {pool}: {what} {was} not asked in vain for a minute; {count} connections \
+                 got no port"
+            );
             (text, false)
         }
     }
@@ -152,8 +157,8 @@ fn strangers(news: News, pool: &str) -> (String, bool) {
         }
         News::Ends(count) => {
             let text = format!(
-                "NAT pool {pool}: sources that are no subscribers come no more; {count} \
-                 connections got no port"
+                "NAT pool {pool}: for a minute all sources were subscribers; {count} connections \
+                 got no port before"
             );
             (text, false)
         }
@@ -310,8 +315,8 @@ mod tests {
         );
         assert_eq!(
             full_block(None, News::Ends(9), "192.0.2.1").0,
-            "NAT pool 192.0.2.1: the port blocks of more sources have ports again; 9 connections \
-             got none"
+            "NAT pool 192.0.2.1: the port blocks of more sources were not asked in vain for a \
+             minute; 9 connections got no port"
         );
     }
 }
