@@ -262,6 +262,23 @@ impl Draft<'_> {
             (None, None) => Ok(()),
         }
     }
+
+    /// The VRFs that have zones.
+    pub(super) fn vrfs_with_firewall(&self) -> Vec<String> {
+        let vrfs = self.desired.firewall.iter().flat_map(|is| &is.compiled.vrfs);
+        vrfs.map(|vrf| vrf.name.clone()).collect()
+    }
+
+    /// Notes which VRFs had zones and have none any more: they forward as routers without a firewall.
+    pub(super) fn note_vrfs_without_firewall(&self, had: &[String], notes: &mut Notes) {
+        let have = self.vrfs_with_firewall();
+        let stays = |name: &&String| self.desired.vrfs.contains_key(*name);
+        for name in had.iter().filter(stays).filter(|name| !have.contains(*name)) {
+            let text =
+                format!("in VRF {name}, where no zone is any more: its packets pass without");
+            notes.note(ChangeKind::Removed, "firewall", text);
+        }
+    }
 }
 
 /// Refuses that the firewall begins or ends, as ports move, in a VRF with ports in no zone: it would

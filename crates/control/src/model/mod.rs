@@ -259,8 +259,10 @@ impl Control {
         if fell > 0 {
             let (connections, them) =
                 if fell == 1 { ("connection", "it") } else { ("connections", "them") };
-            let text =
-                format!("{fell} {connections} ended: the firewall does not allow {them} any more");
+            let text = format!(
+                "{fell} {connections} ended: the firewall does not allow {them} any more, or \
+                 translates {them} otherwise"
+            );
             let object = "conntrack".to_owned();
             difference.changes.push(Change { change: ChangeKind::Removed, object, text });
         }

@@ -197,6 +197,7 @@ impl Draft<'_> {
     ) -> Result<Difference, Refusal> {
         let mut notes = Notes::default();
         self.desired.touch_links();
+        let had_firewall = self.vrfs_with_firewall();
         let flows = self.flow_texts();
         self.reconcile_conntrack(config.conntrack.as_ref(), &mut notes);
         self.reconcile_gateway(&config.gateway, &mut notes);
@@ -230,6 +231,7 @@ impl Draft<'_> {
         let rules = core::mem::take(&mut self.desired.rules);
         self.put_rules(rules)?;
         self.settle_firewall(now)?;
+        self.note_vrfs_without_firewall(&had_firewall, &mut notes);
         Ok(Difference { changes: notes.changes })
     }
 

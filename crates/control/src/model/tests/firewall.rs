@@ -303,7 +303,16 @@ fn it_comes_back_after_a_restart_and_is_saved() {
     let told = reload(&mut control, &with_firewall()).unwrap();
     assert!(told.starts_with("~ firewall 5 zones"), "{told}");
     assert_eq!(reload(&mut control, &with_firewall()).unwrap(), "");
-    assert!(reload(&mut control, SITE).unwrap().starts_with("- firewall 5 zones"));
+    let without = |vrf| {
+        format!("- firewall in VRF {vrf}, where no zone is any more: its packets pass without")
+    };
+    // The VRF of a zone that goes is said, as it is a plain router then.
+    let one_less = with_firewall().replace("vrfs = [\"red\"]", "networks = [\"10.9.0.0/16\"]");
+    let told = reload(&mut control, &one_less).unwrap();
+    assert!(told.starts_with("~ firewall 5 zones") && told.contains(&without("red")), "{told}");
+    assert!(!told.contains(&without("main")), "{told}");
+    let told = reload(&mut control, SITE).unwrap();
+    assert!(told.starts_with("- firewall 5 zones") && told.contains(&without("main")), "{told}");
     assert_eq!(show(&mut control, "flow show"), "");
 }
 
