@@ -25,21 +25,20 @@ impl Tables {
         if let Some(said) = said.filter(|said| self.vrf(vrf).is_some_and(|it| it.is_local(*said))) {
             return Some(said);
         }
-        let of_vrf = self.ports_of(vrf);
         match peer {
             IpAddr::V4(_) => {
                 let of = |port: &Port| Some((port.reaches(peer), port.source_for(peer)?));
                 let by = self.port(port).filter(|port| port.spec.vrf == vrf).and_then(of);
-                let others: Vec<_> = of_vrf.filter_map(of).collect();
-                let near = others.iter().copied().find(|(reaches, _)| *reaches);
-                let all = || by.into_iter().chain(near).chain(others.iter().copied());
+                let others = || self.ports_of(vrf).filter_map(of);
+                let near = || others().find(|(reaches, _)| *reaches);
                 let fits = |(reaches, own): &(bool, IpAddr)| {
                     *reaches || !is_link_local(*own) || is_link_local(peer)
                 };
-                all().find(fits).or_else(|| all().next()).map(|(_, own)| own)
+                let best = by.filter(fits).or_else(near).or_else(|| others().find(fits));
+                best.or(by).or_else(|| others().next()).map(|(_, own)| own)
             }
             IpAddr::V6(peer) => {
-                let all = of_vrf.flat_map(|it| {
+                let all = self.ports_of(vrf).flat_map(|it| {
                     it.spec.addresses.iter().filter_map(move |own| match own.address() {
                         IpAddr::V6(address) => Some((it.id == port, own, address)),
                         IpAddr::V4(_) => None,
