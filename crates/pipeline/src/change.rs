@@ -116,7 +116,7 @@ pub enum Refused {
     )]
     Limit,
     /// Goes in a circle.
-    #[error("packets would go round by the tables {}, and never come to an end", Tables(.0))]
+    #[error("packets would go round by the {}, and never come to an end", Tables(.0))]
     Cycle(Vec<u8>),
 }
 
@@ -124,6 +124,7 @@ struct Tables<'a>(&'a [u8]);
 
 impl core::fmt::Display for Tables<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(if self.0.len() == 1 { "table " } else { "tables " })?;
         for (at, table) in self.0.iter().enumerate() {
             write!(f, "{}{table}", if at == 0 { "" } else { ", " })?;
         }

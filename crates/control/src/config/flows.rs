@@ -162,7 +162,7 @@ mod tests {
             (
                 "table=1,ip actions=resubmit(,1)",
                 20,
-                "flow `table=1,priority=32768,ip`: packets would go round by the table",
+                "flow `table=1,priority=32768,ip`: packets would go round by the table 1,",
             ),
             ("ip actions=ct(commit,limit=4)", 22, "limit="),
             (
