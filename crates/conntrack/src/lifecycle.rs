@@ -254,24 +254,28 @@ impl Connections {
         best.is_some_and(|(_, handle)| self.end(handle, Reason::EarlyDrop, now, ended))
     }
 
-    /// Ends the first connection whose packets have become one of these, if it is closed. Returns whether
-    /// one was: its port is free for another connection.
+    /// Ends the first closed connection whose packets have become one of these. Returns which that is.
     pub fn end_closed(
         &self,
         zone: u16,
         translated: &mut dyn Iterator<Item = Tuple>,
         now: Time,
         ended: &mut dyn FnMut(&[Ended]),
-    ) -> bool {
-        let mut closed = translated.filter_map(|it| self.closed(zone, &it, now));
-        closed.any(|handle| self.end(handle, Reason::EarlyDrop, now, ended))
+    ) -> Option<Tuple> {
+        let mut ended = translated.filter(|it| {
+            let closed = self.closed(zone, it, now);
+            closed.is_some_and(|handle| self.end(handle, Reason::EarlyDrop, now, ended))
+        });
+        ended.next()
     }
 
     /// The connection whose packets have become this, if it is closed.
     pub fn closed(&self, zone: u16, translated: &Tuple, now: Time) -> Option<Handle> {
-        let (handle, _) = self.lookup(zone, &translated.reversed(), now)?;
+        let (handle, direction) = self.lookup(zone, &translated.reversed(), now)?;
         let control = self.control(handle.index);
-        let is_it = control.is_live() && control.generation() == handle.generation;
+        let is_it = control.is_live()
+            && control.generation() == handle.generation
+            && direction == Direction::Reply;
         (is_it && control.state().is_closed()).then_some(handle)
     }
 

@@ -138,7 +138,8 @@ const HELPING: &str = "
 
 #[test]
 fn neither_marks_nor_helpers_are_written_for_packets_that_are_refused() {
-    for mut gateway in [WRITING, HELPING].into_iter().flat_map(gateways) {
+    let each = |(flows, zones)| gateways(flows).map(|gateway| (gateway, zones));
+    for (mut gateway, zones) in [(WRITING, 2), (HELPING, 1)].into_iter().flat_map(each) {
         gateway.receive(LAN, &udp(HERE, THERE, (5000, 69), 10));
         gateway.receive(LAN, &segment((HERE, THERE), (4000, 80), 2, (1000, 0)));
         assert_eq!(gateway.sent(WAN).len(), 2);
@@ -151,12 +152,12 @@ fn neither_marks_nor_helpers_are_written_for_packets_that_are_refused() {
         }
         assert_eq!(connections(&gateway), before);
         assert!(before.iter().all(|it| !it.is_replied && (it.mark, it.helper) == (0, 0)));
-        // What is invalid is counted all the same.
+        // What is invalid is counted all the same, in each zone.
         let invalid = flows::counts(&gateway).invalid;
         for _ in 0..4 {
             gateway.receive(WAN, &segment((THERE, HERE), (80, 4000), 0x14, (0, 77)));
         }
-        assert_eq!(flows::counts(&gateway).invalid, invalid + 4);
+        assert_eq!(flows::counts(&gateway).invalid, invalid + 4 * zones);
         assert_eq!(connections(&gateway), before);
         // Who may send is heard.
         gateway.change(|tables| {

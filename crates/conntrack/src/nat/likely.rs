@@ -60,7 +60,7 @@ impl Pool {
         (zone, likely): (u16, &Likely),
         tuple: &Tuple,
         mut attempt: impl FnMut(&Lease) -> Result<T, Refused>,
-        mut make_way: impl FnMut(&mut dyn Iterator<Item = Tuple>) -> bool,
+        mut make_way: impl FnMut(&mut dyn Iterator<Item = Tuple>) -> Option<Tuple>,
     ) -> Result<T, NotLent> {
         let ports = self.ports.get(likely.map as usize);
         let (Some(ports), Some(translated)) = (ports, likely.translated(self, tuple)) else {

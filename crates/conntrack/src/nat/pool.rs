@@ -168,7 +168,7 @@ pub struct Pool {
     pub(super) lent: AtomicU64,
     returned: AtomicU64,
     pub(super) exhausted: AtomicU64,
-    block_full: AtomicU64,
+    pub(super) block_full: AtomicU64,
     no_subscriber: AtomicU64,
     full_blocks: RefusedSince<(u16, IpAddr)>,
 }
@@ -189,7 +189,7 @@ const SHARED: u32 = 128;
 /// Bits of a binding.
 pub(super) const PRESENT: u64 = 1 << 63;
 const MAPPED: u64 = 1 << 62;
-const SHARED_PORT: u64 = 1 << 61;
+pub(super) const SHARED_PORT: u64 = 1 << 61;
 
 impl Pool {
     /// A pool, with a secret that nobody outside knows. It takes memory as its ports are used first.
@@ -290,11 +290,11 @@ impl Pool {
         tuple: &Tuple,
         attempt: impl FnMut(&Lease) -> Result<T, Refused>,
     ) -> Result<T, NotLent> {
-        self.lend_making_way(zone, tuple, attempt, |_| false)
+        self.lend_making_way(zone, tuple, attempt, |_| None)
     }
 
     /// As [`Pool::lend`]. If no source is left, `make_way` is asked to end a connection whose packets have
-    /// become one of these; if it has, there is one more try.
+    /// become one of these, and says which; that one is tried then.
     ///
     /// # Errors
     /// As [`Pool::lend`].
@@ -303,7 +303,7 @@ impl Pool {
         zone: u16,
         tuple: &Tuple,
         mut attempt: impl FnMut(&Lease) -> Result<T, Refused>,
-        mut make_way: impl FnMut(&mut dyn Iterator<Item = Tuple>) -> bool,
+        mut make_way: impl FnMut(&mut dyn Iterator<Item = Tuple>) -> Option<Tuple>,
     ) -> Result<T, NotLent> {
         self.lend_any(zone, tuple, false, (&mut attempt, &mut make_way))
     }
@@ -320,8 +320,8 @@ impl Pool {
     ) -> Result<T, NotLent> {
         let mut result = self.lend_once(zone, tuple, holds_own, attempt);
         let is_out = matches!(result, Err(NotLent::Exhausted | NotLent::Block));
-        if is_out && make_way(&mut self.sources_of(zone, tuple)) {
-            result = self.lend_once(zone, tuple, false, attempt);
+        if is_out && let Some(translated) = make_way(&mut self.sources_of(zone, tuple)) {
+            result = self.lend_this(zone, (tuple, translated), attempt);
         }
         self.count(zone, tuple, &result);
         result
@@ -429,7 +429,7 @@ impl Pool {
 
     /// Tries to lend at the places where the source may have its port: within its block if it is to
     /// have one. A block of which nothing is lent in the end is given back.
-    fn within_block<T>(
+    pub(super) fn within_block<T>(
         &self,
         zone: u16,
         tuple: &Tuple,

@@ -371,6 +371,7 @@ impl Control {
                 return (0, 0);
             }
             self.judge_on(now);
+            self.judge(PLACES_AT_ONCE, now);
             return (0, self.judging.with_vrfs);
         }
         let again = Some(now + SECOND_PASS);

@@ -2,7 +2,7 @@
 
 use api::{LinkChange, LinkName, Refusal, Reply};
 use tables::{Route, RouteKind, TableRef, Tables};
-use types::PortId;
+use types::{PortId, VrfId};
 
 use super::Draft;
 use super::routes::{listed, of_table};
@@ -37,19 +37,27 @@ impl Draft<'_> {
 fn giving_way(before: &Tables, after: &Tables, (link, name): (PortId, &str)) -> Option<String> {
     let loose = before.loose_tables().map(|(number, table)| (TableRef::Number(number), table));
     let of_vrfs = before.vrfs().map(|vrf| (TableRef::Vrf(vrf.id), vrf.routing_table()));
-    let mut told = Vec::new();
+    let mut gone = Vec::new();
     for (table, routes) in of_vrfs.chain(loose) {
         for was in routes.routes().filter(|route| leads_by(before, route, |port| port == link)) {
             let is = after.routing_table(table).and_then(|it| it.route(was.prefix.address()));
-            if is.is_some_and(|route| leads_by(after, route, |port| port != link)) {
-                told.push(of_table(after, &(was.prefix, table)));
+            // Another tunnel is as good.
+            let is_clear = |port| after.port(port).is_some_and(|port| port.spec.if_id.is_none());
+            if is.is_some_and(|route| leads_by(after, route, is_clear)) {
+                gone.push((was.prefix, table));
             }
         }
     }
-    let first = told.first()?.split(' ').next()?;
+    let (prefix, table) = gone.first()?;
+    let of = match table {
+        TableRef::Vrf(VrfId::MAIN) => String::new(),
+        TableRef::Vrf(vrf) => format!(" vrf {}", after.vrf(*vrf).map_or("", |vrf| &vrf.name)),
+        TableRef::Number(number) => format!(" table {number}"),
+    };
+    let told: Vec<_> = gone.iter().map(|route| of_table(after, route)).collect();
     Some(format!(
         "what went by {name} leaves another way, connections that there are too, and in clear unless a \
-         policy says otherwise: {}; `route add blackhole {first} metric 4294967295` keeps it in",
+         policy says otherwise: {}; `route add blackhole {prefix} metric 4294967295{of}` keeps it in",
         listed(&told)
     ))
 }
@@ -66,6 +74,8 @@ fn leads_by(tables: &Tables, route: &Route, is_it: impl Fn(PortId) -> bool) -> b
             let members = tables.group(group).map(|group| group.members());
             members.into_iter().flatten().any(|member| of_next_hop(member.next_hop))
         }
+        // By whichever port there.
+        RouteKind::Vrf { .. } => tables.ports().any(|port| is_it(port.id)),
         _ => false,
     }
 }

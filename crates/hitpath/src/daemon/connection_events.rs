@@ -113,7 +113,9 @@ impl ConnectionEvents {
     fn lose_updates(&self, connection: &Connection) {
         let mut hub = self.hub();
         let clients = hub.clients.values_mut().filter(|client| {
+            // What was there before is not new, and was counted for nobody.
             client.asks(ConnectionChangeKind::Update)
+                && client.since.is_some_and(|since| connection.created >= since)
                 && connections::matches(&client.spec.filter, connection)
         });
         clients.for_each(|client| client.lost += 1);

@@ -114,7 +114,7 @@ fn exhausted(news: News, pool: &str) -> (String, bool) {
         }
         News::Ends(count) => {
             let text = format!(
-                "NAT pool {pool}: for a minute all connections got a port; {count} got none before"
+                "NAT pool {pool}: no connection has found it exhausted for a minute; {count} got no port before"
             );
             (text, false)
         }

@@ -78,7 +78,8 @@ impl Description {
             let fields = upper.len();
             upper.resize(fields + more, 0);
             if self.is_neighbour_discovery() && more >= 8 {
-                (upper[fields], upper[fields + 1]) = (NONCE, (more / 8) as u8);
+                (upper[fields], upper[fields + 1]) =
+                    (NONCE, u8::try_from(more / 8).unwrap_or(u8::MAX));
             }
         }
         self.complete(&mut upper);

@@ -51,12 +51,13 @@ impl LostFilters {
             "vrf" => FilterTarget::Vrf((*name).to_owned()),
             _ => return,
         };
-        let Ok(hook) = hook.parse() else { return };
         let pref = match rest {
             ["pref", pref, ..] => pref.parse().ok(),
             _ => None,
         };
-        self.rules.insert((target, hook, pref));
+        // What is not known is either.
+        let hooks = hook.parse().map_or_else(|_| FilterHook::ALL.to_vec(), |hook| vec![hook]);
+        self.rules.extend(hooks.into_iter().map(|hook| (target.clone(), hook, pref)));
     }
 
     /// Whose filters lack a rule, in the words of commands, if they are there.

@@ -299,6 +299,23 @@ fn who_takes_a_link_away_is_told_what_leaves_by_another_way() {
     }
     run(&mut control, "route del blackhole 10.77.0.0/16 metric 4294967295").unwrap();
     assert_eq!(leaks(&mut control, "link del ipsec7").as_deref(), Some(told));
+    // In another VRF, with a second tunnel.
+    for line in [
+        "vrf add red",
+        "link add link wan name uplink up vrf red type vlan id 9",
+        "addr add 203.0.113.1/24 dev uplink",
+        "route add default via 203.0.113.9 vrf red",
+        "link add ipsec8 up vrf red type xfrm dev wan if_id 8",
+        "link add ipsec9 up vrf red type xfrm dev wan if_id 9",
+        "route add 10.88.0.0/16 dev ipsec8 vrf red",
+        "route add 10.88.0.0/16 dev ipsec9 vrf red metric 5",
+    ] {
+        run(&mut control, line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    assert_eq!(leaks(&mut control, "link set ipsec8 down"), None);
+    let told = leaks(&mut control, "link set ipsec9 down").unwrap();
+    let keeps = "10.88.0.0/16 of VRF red; `route add blackhole 10.88.0.0/16 metric 4294967295 vrf red` keeps";
+    assert!(told.contains(keeps), "{told}");
     // Other ports are cables.
     assert_eq!(leaks(&mut control, "link set lan down"), None);
 }

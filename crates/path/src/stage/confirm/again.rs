@@ -83,18 +83,19 @@ impl Confirming<'_, '_> {
             false => Some(Further::NONE),
             true => self.further(batch, at),
         };
-        let is_right = match further {
+        let is_right = match &further {
             None => false,
-            Some(further) if is_refused => hitting.holds(&further, reference, &course.counted),
+            Some(further) if is_refused => hitting.holds(further, reference, &course.counted),
             Some(further) if further.is_none() => hitting.one(reference, &mut course.counted),
-            Some(further) => hitting.all(&further, reference, &mut course.counted),
+            Some(further) => hitting.all(further, reference, &mut course.counted),
         };
         if !is_right {
             return Step::DecideAgain;
         }
         let is_final = is_refused && decision.is_holding();
         if is_final {
-            hitting.note_invalid(reference);
+            let further = further.unwrap_or(Further::NONE);
+            further.all(reference).for_each(|(reference, _)| hitting.note_invalid(reference));
         }
         let asked = (decision.is_passing() && !is_final).then(|| &self.extensions.asked[at]);
         let change = asked.and_then(|asked| asked.change.as_ref()).filter(|change| {

@@ -138,7 +138,10 @@ impl Confirming<'_, '_> {
                 };
                 return match try_source(to) {
                     Err(NotMade::Taken) if keeps => others()
-                        .or_else(|| make_way(&mut connection::other_ports(to)).then(others)?)
+                        .or_else(|| {
+                            let all = &mut core::iter::once(*to).chain(connection::other_ports(to));
+                            make_way(all).map(|from| try_source(&from))
+                        })
                         .unwrap_or(Err(NotMade::Dropped(DropReason::NatExhausted))),
                     made => made,
                 };
