@@ -10,6 +10,7 @@ use built::segment;
 use conntrack::{Connection, State};
 use fixture::*;
 use flow::{CacheMode, CacheSettings};
+use flows::TWICE;
 use tables::{Action, Direction, PolicySpec, Tables};
 
 const HERE: &str = "192.168.13.5";
@@ -21,19 +22,6 @@ const PLAIN: &str = "
     priority=10,ip,actions=ct(nat,table=1)
     table=1,priority=9,ct_state=+trk+est,ip,actions=NORMAL
     table=1,priority=8,ct_state=+trk+new,in_port=lan,ip,actions=ct(commit),NORMAL";
-
-/// Two connections of each packet, one behind the other.
-const TWICE: &str = "
-    priority=1,actions=drop
-    priority=10,in_port=lan,ip,actions=ct(zone=1,nat,table=1)
-    table=1,priority=9,ct_state=+trk+new,ip,actions=ct(commit,zone=1,nat(src=100.64.0.1),table=2)
-    table=1,priority=8,ct_state=+trk-new-inv,ip,actions=goto_table:2
-    table=2,ip,actions=ct(zone=2,nat,table=3)
-    table=3,priority=9,ct_state=+trk+new,ip,actions=ct(commit,zone=2,nat(src=203.0.113.9)),NORMAL
-    table=3,priority=8,ct_state=+trk-new-inv,ip,actions=NORMAL
-    priority=10,in_port=wan,ip,actions=ct(zone=2,nat,table=5)
-    table=5,ct_state=+trk-new-inv,ip,actions=ct(zone=1,nat,table=6)
-    table=6,ct_state=+trk-new-inv,ip,actions=NORMAL";
 
 /// What leaves may do so, and what enters comes by a tunnel that is not there.
 fn tables(flows: &str) -> Tables {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fixture::*;
 use flow::{CacheMode, CacheSettings};
-use flows::{counts, gateway};
+use flows::{TWICE, counts, gateway};
 use wire::{PortId, Protocol, headers};
 
 const HERE: &str = "192.168.13.5";
@@ -51,19 +51,6 @@ fn through(gateway: &mut Gateway, by: PortId, packet: &[u8]) -> String {
     assert_eq!(wire::checksum::checksum(&packet[..20]), 0);
     ends(&packet)
 }
-
-/// Sources are translated in one zone and then in another.
-const TWICE: &str = "
-    priority=1,actions=drop
-    priority=10,in_port=lan,ip,actions=ct(zone=1,nat,table=1)
-    table=1,priority=9,ct_state=+trk+new,ip,actions=ct(commit,zone=1,nat(src=100.64.0.1),table=2)
-    table=1,priority=8,ct_state=+trk-new-inv,ip,actions=goto_table:2
-    table=2,ip,actions=ct(zone=2,nat,table=3)
-    table=3,priority=9,ct_state=+trk+new,ip,actions=ct(commit,zone=2,nat(src=203.0.113.9)),NORMAL
-    table=3,priority=8,ct_state=+trk-new-inv,ip,actions=NORMAL
-    priority=10,in_port=wan,ip,actions=ct(zone=2,nat,table=5)
-    table=5,ct_state=+trk-new-inv,ip,actions=ct(zone=1,nat,table=6)
-    table=6,ct_state=+trk-new-inv,ip,actions=NORMAL";
 
 #[test]
 fn a_packet_is_translated_in_two_zones_one_after_the_other() {

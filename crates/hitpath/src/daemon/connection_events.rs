@@ -165,8 +165,7 @@ impl Client {
 /// If the system gives none.
 pub(crate) fn start(events: ConnectionEvents, mut reader: Reader, clock: Clock) -> io::Result<()> {
     let work = move || {
-        let mut seen =
-            Seen { events, known: HashMap::new(), looked: Vec::new(), expectations: None };
+        let mut seen = Seen::new(events);
         // As long as the process lives: it holds nothing that has to be put in order.
         loop {
             // In any case: what a reader has loaded stays in memory, with its keys.
@@ -214,6 +213,10 @@ const GONE: u8 = 2;
 const FORGOTTEN: u8 = 20;
 
 impl Seen {
+    fn new(events: ConnectionEvents) -> Self {
+        Self { events, known: HashMap::new(), looked: Vec::new(), expectations: None }
+    }
+
     fn forget(&mut self) {
         (self.known, self.looked, self.expectations) = (HashMap::new(), Vec::new(), None);
     }
@@ -442,12 +445,7 @@ mod tests {
         let mut all = events.open(ConnectionEventSpec::default()).unwrap();
         let kinds = vec![Destroy];
         let mut ends = events.open(ConnectionEventSpec { kinds, ..Default::default() }).unwrap();
-        let mut seen = Seen {
-            events: events.clone(),
-            known: HashMap::new(),
-            looked: Vec::new(),
-            expectations: None,
-        };
+        let mut seen = Seen::new(events.clone());
         seen.look(&table, || later);
         assert_eq!(next(&mut all), None);
         let handle = make(2, later);
@@ -495,13 +493,7 @@ mod tests {
         };
         let events = ConnectionEvents::default();
         let mut all = events.open(ConnectionEventSpec::default()).unwrap();
-        let expectations = None;
-        let mut seen = Seen {
-            events: events.clone(),
-            known: HashMap::new(),
-            looked: Vec::new(),
-            expectations,
-        };
+        let mut seen = Seen::new(events.clone());
         table.follow_ended(true);
         make(1, NOW);
         let moment = |millis| NOW + Duration::from_millis(millis);
@@ -553,12 +545,7 @@ mod tests {
                 ));
             }
         };
-        let mut seen = Seen {
-            events: events.clone(),
-            known: HashMap::new(),
-            looked: Vec::new(),
-            expectations: None,
-        };
+        let mut seen = Seen::new(events.clone());
         table.follow_ended(true);
         let handle = make(1);
         seen.look(&table, || NOW);
@@ -594,12 +581,7 @@ mod tests {
         let table = Connections::new(&settings, [1, 2], NOW).unwrap();
         let events = ConnectionEvents::default();
         let _stream = events.open(ConnectionEventSpec::default()).unwrap();
-        let mut seen = Seen {
-            events: events.clone(),
-            known: HashMap::new(),
-            looked: Vec::new(),
-            expectations: None,
-        };
+        let mut seen = Seen::new(events.clone());
         seen.look(&table, || NOW);
         assert!(seen.known.is_empty());
         for port in 1..=5000 {
