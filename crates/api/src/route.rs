@@ -64,13 +64,10 @@ impl RouteSpec {
     /// ordinary route by that one.
     #[must_use]
     pub fn with_own_way(mut self) -> Self {
-        if let [one] = &mut *self.nexthops
-            && self.via.is_none()
-            && self.port.is_none()
-        {
-            (self.via, self.port) = (one.gateway, one.dev.take());
-            (self.port_vrf, self.onlink) = (one.port_vrf.take(), one.onlink);
-            self.nexthops.clear();
+        let is_free = self.via.is_none() && self.port.is_none();
+        if let Some(one) = only_one(&mut self.nexthops, is_free) {
+            (self.via, self.port) = (one.gateway, one.dev);
+            (self.port_vrf, self.onlink) = (one.port_vrf, one.onlink);
         }
         self
     }
@@ -80,15 +77,17 @@ impl RouteId {
     /// The same of the route that is named.
     #[must_use]
     pub fn with_own_way(mut self) -> Self {
-        if let [one] = &mut *self.nexthops
-            && self.via.is_none()
-            && self.port.is_none()
-        {
-            (self.via, self.port) = (one.gateway, one.dev.take());
-            self.nexthops.clear();
+        let is_free = self.via.is_none() && self.port.is_none();
+        if let Some(one) = only_one(&mut self.nexthops, is_free) {
+            (self.via, self.port) = (one.gateway, one.dev);
         }
         self
     }
+}
+
+/// Takes the next hop of a route that has one alone, and no other way.
+fn only_one(nexthops: &mut Vec<MemberSpec>, is_free: bool) -> Option<MemberSpec> {
+    if is_free && nexthops.len() == 1 { nexthops.pop() } else { None }
 }
 
 /// One of several next hops of a route, with the names that iproute2 has for its parts in JSON.
