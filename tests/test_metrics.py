@@ -116,7 +116,7 @@ def expected(gateway):
             of = zones | ({"kind": "rule", "rule": number + 1} if is_rule else {"kind": "rest", "rule": ""})
             is_("hitpath_firewall_packets_total", counted["packets"], **of)
             is_("hitpath_firewall_bytes_total", counted["bytes"], **of)
-    for kind in ("unnamed", "invalid") if "spec" in firewall else ():
+    for kind in ("unnamed", "invalid", "rerouted") if "spec" in firewall else ():
         empty = {"number": "", "rule": "", "from": "", "to": ""}
         is_("hitpath_firewall_packets_total", firewall[kind]["packets"], kind=kind, **empty)
     counted = gateway.json("show", "connections")

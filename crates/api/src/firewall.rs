@@ -281,6 +281,10 @@ pub struct FirewallView {
     pub unnamed: FirewallCount,
     /// Packets that belong to no connection and can open none.
     pub invalid: FirewallCount,
+    /// Packets of connections whose route leads to another zone than when they began, or by another port
+    /// than the one whose address they have.
+    #[serde(default)]
+    pub rerouted: FirewallCount,
     /// Connections that were ended by the last change.
     pub fell: u64,
     /// Whether some connections are still to be judged.

@@ -157,6 +157,9 @@ reasons! {
     NatExhausted = "nat_exhausted",
     /// The connection ended while its packet was handled.
     ConnectionGone = "connection_gone",
+    /// The route leads to another zone of the firewall than when the connection began, or by another
+    /// port whose address is not that of the connection (`rerouted`).
+    ConnectionRerouted = "connection_rerouted",
     // Filters
     /// A rule of a filter before routing says drop or reject.
     FilterIngress = "filter_ingress",

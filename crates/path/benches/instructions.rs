@@ -494,7 +494,11 @@ fn track(tables: &mut Tables, is_translated: bool, connections: u32) {
         FlowAction::Set { word: SetWord::SetField, field: Field::CtLabel, value: 1, mask: 1 };
     let commit = Ct {
         exec: vec![label],
-        nat: is_translated.then_some(NatSpec { new: Some(Arc::new(nat)), twice: false }),
+        nat: is_translated.then_some(NatSpec {
+            new: Some(Arc::new(nat)),
+            twice: false,
+            anew: false,
+        }),
         ..ct(true, None)
     };
     let (new, est) = (CtState::NEW | CtState::TRK, CtState::EST | CtState::TRK);

@@ -306,4 +306,9 @@ pub(crate) enum Change {
         /// Helper, 0 to leave it.
         helper: u16,
     },
+    /// It ends, and the packet is dropped.
+    End {
+        /// Which.
+        handle: Handle,
+    },
 }

@@ -55,6 +55,7 @@ fn gateway(outside: Option<&str>) -> Gateway {
             blocks: None,
         })),
         twice: true,
+        anew: false,
     });
     let control = |number: u8, alg: Alg, (field, port): (Field, u128)| {
         let to: [Condition; 2] = [(Field::NwProto, number.into(), 0xff), (field, port, 0xffff)];

@@ -142,6 +142,7 @@ fn shown(outcome: &Outcome) -> String {
             To::InPort => "in_port".to_owned(),
             To::Normal => "normal".to_owned(),
             To::Unrouted => "unrouted".to_owned(),
+            To::Rerouted { ends } => format!("rerouted({ends})"),
         };
         words.push(format!("{to}[{}]", ShownFields(outcome.fields_of(end).0, &Numbers)));
     }

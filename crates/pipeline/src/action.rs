@@ -24,6 +24,12 @@ pub enum Action {
     /// Ends the packet as a router without flows would that has no way for it: as its route says, or
     /// that there is none. One that has a way is dropped. Ours.
     Unrouted,
+    /// Ends a packet of a connection whose way is another one than when that began. The connection stays
+    /// as it is, or ends if this says so, and the flow does nothing else with the packet. Ours.
+    Rerouted {
+        /// Whether the connection ends.
+        ends: bool,
+    },
     /// Connection tracking.
     Ct(Box<Ct>),
     /// Forgets what connection tracking has said.

@@ -87,6 +87,9 @@ pub struct NatSpec {
     /// Whether it counts too for a connection whose other end a `ct` before it translates, of the same
     /// packet. An extension of ours: in Open vSwitch a connection that is there is translated no more.
     pub twice: bool,
+    /// Whether a connection that is there, and whose source is another one than it would get now, is made
+    /// anew by the side that has opened it. An extension of ours.
+    pub anew: bool,
 }
 
 /// The translation of a new connection.

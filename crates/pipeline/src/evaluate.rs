@@ -131,6 +131,7 @@ impl<'a, C: Track, T: Trace> Walk<'a, '_, C, T> {
             Action::InPort => self.output(To::InPort),
             Action::Normal => self.output(To::Normal),
             Action::Unrouted => self.output(To::Unrouted),
+            Action::Rerouted { ends } => self.output(To::Rerouted { ends: *ends }),
             Action::Ct(ct) => self.ct(ct, table),
             Action::CtClear => self.outcome.fields.clear_ct(),
             Action::Resubmit { in_port, table: next } => {

@@ -92,7 +92,7 @@ impl Flow {
         let (value, mask) = self.matches.get(Field::CtState);
         let differing = (value as u8 ^ opened.0) & mask as u8;
         let may_match = differing & !(CtState::SNAT | CtState::DNAT).0 == 0;
-        may_match && self.matches.reads_marks() || self.actions.iter().any(Action::reads_marks)
+        may_match && (self.matches.reads_marks() || self.actions.iter().any(Action::reads_marks))
     }
 
     /// Whether it leads to its own table or an earlier one.

@@ -85,6 +85,11 @@ pub enum To {
     Normal,
     /// The same, if that is the packet's end.
     Unrouted,
+    /// Nowhere, as its connection's way is another one now.
+    Rerouted {
+        /// Whether the connection ends.
+        ends: bool,
+    },
 }
 
 /// Why a packet goes nowhere.

@@ -155,7 +155,10 @@ impl Table {
         if flow.actions.iter().any(is_about_more) {
             change(&mut self.reading_ends);
         }
-        if flow.actions.iter().any(|it| matches!(it, Action::Normal | Action::Unrouted)) {
+        let routes = |action: &Action| {
+            matches!(action, Action::Normal | Action::Unrouted | Action::Rerouted { .. })
+        };
+        if flow.actions.iter().any(routes) {
             change(&mut self.routing);
         }
         change(&mut self.len);

@@ -379,7 +379,7 @@ mod tests {
             endpoint_independent: true,
             blocks: None,
         };
-        let nat = Some(NatSpec { new: Some(Arc::new(new)), twice: false });
+        let nat = Some(NatSpec { new: Some(Arc::new(new)), twice: false, anew: false });
         let ct = Ct {
             commit: true,
             force: false,

@@ -10,10 +10,16 @@
 //! | 243 | policies |
 //! | 244 | translates sources, makes the connection, sends |
 //! | 245 | rejects what was logged before |
+//! | 246 | packets of connections: those that leave by the port that their connection knows pass |
+//! | 247 | the others pass if that port is in the same zone, unless it has another address to masquerade with |
+//! | 248 | makes connections that a helper has announced |
 //!
 //! The label of a connection says who made it and by which ports, so that it can be judged by other
-//! rules later: bits 0 to 15 are the port that the first packet came by, 16 to 31 the one that it
-//! left by, 32 is set.
+//! rules later, and that its packets go where those are: bits 0 to 15 are the port that the first packet
+//! came by, 16 to 31 the one that it left by, 32 is set, and 33 if its source is the address of the
+//! port that it left by.
+
+mod known;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -34,9 +40,12 @@ const TO: u8 = 242;
 const POLICY: u8 = 243;
 const NAT: u8 = 244;
 const REJECT: u8 = 245;
+const KNOWN: u8 = 246;
+const MOVED: u8 = 247;
+const EXPECTED: u8 = 248;
 
 /// The tables of the firewall beside table 0, where flows by hand are before it.
-pub(crate) const TABLES: core::ops::RangeInclusive<u8> = UNTRACKED..=REJECT;
+pub(crate) const TABLES: core::ops::RangeInclusive<u8> = UNTRACKED..=EXPECTED;
 
 /// What is said of flows by hand in these.
 pub(crate) fn doubt_flows(vrf: &str, count: usize) -> String {
@@ -51,6 +60,8 @@ pub(crate) fn doubt_flows(vrf: &str, count: usize) -> String {
 
 /// The bit of a connection's label that says that the firewall made it.
 pub(super) const LABEL: u128 = 1 << 32;
+/// The bit that says that its source is the address of the port that it left by.
+const BORROWED: u128 = 1 << 33;
 /// In place of a port's number in a label: the gateway, and a network behind a tunnel.
 pub(super) const NO_PORT: u16 = u16::MAX;
 const TUNNEL: u16 = u16::MAX - 1;
@@ -77,6 +88,8 @@ pub(crate) enum Cookie {
     Rest {
         policy: usize,
     },
+    /// Packets of connections whose way leads elsewhere now.
+    Rerouted,
     Forward(usize),
     Snat(usize),
     /// Masquerade of a zone.
@@ -100,6 +113,7 @@ impl Cookie {
             Self::Unnamed => (5, 0, 0),
             Self::Invalid => (6, 0, 0),
             Self::Rest { policy } => (7, policy, 0),
+            Self::Rerouted => (8, 0, 0),
         };
         Self::KIND | kind << 48 | (a as u64) << 24 | b as u64
     }
@@ -114,6 +128,7 @@ impl Cookie {
             5 => Self::Unnamed,
             6 => Self::Invalid,
             7 => Self::Rest { policy: a },
+            8 => Self::Rerouted,
             _ => Self::Other,
         }
     }
@@ -255,6 +270,13 @@ const LIMIT: &str = "limit=NXM_NX_REG0[0..15],";
 const COMMIT: &str = "exec(set_field:0x100000000/0x100000000->ct_label,\
                       move:NXM_OF_IN_PORT[]->NXM_NX_CT_LABEL[0..15],\
                       move:NXM_NX_REG2[0..15]->NXM_NX_CT_LABEL[16..31])";
+/// The same, where the source becomes the address of the port that it leaves by.
+const COMMIT_BORROWED: &str = "exec(set_field:0x300000000/0x300000000->ct_label,\
+                               move:NXM_OF_IN_PORT[]->NXM_NX_CT_LABEL[0..15],\
+                               move:NXM_NX_REG2[0..15]->NXM_NX_CT_LABEL[16..31])";
+/// Packets for a forwarded port, and packets that a helper has announced.
+const FORWARDED: &str = "reg3=0x1";
+const ANNOUNCED: &str = "reg3=0x2";
 
 impl Writer<'_> {
     fn add(
@@ -347,7 +369,14 @@ impl Writer<'_> {
         self.to(vrf)?;
         self.policies(vrf)?;
         self.nat(vrf)?;
-        self.add((vrf, REJECT), 0, Cookie::Other, "", "reject")
+        self.add((vrf, REJECT), 0, Cookie::Other, "", "reject")?;
+        self.known(vrf)?;
+        self.moved(vrf)?;
+        for family in ["ip", "ipv6"] {
+            let actions = format!("ct(commit,{COMMIT}),NORMAL");
+            self.add((vrf, EXPECTED), 1, Cookie::Other, family, &actions)?;
+        }
+        Ok(())
     }
 
     /// Tables 0 and 239. Flows by hand come before those of the firewall if they say no priority.
@@ -383,14 +412,21 @@ impl Writer<'_> {
             None => "drop".to_owned(),
         };
         self.add((vrf, FROM), 65_000, Cookie::Invalid, "ct_state=+inv+trk", &invalid)?;
-        for state in ["+est+trk", "+rel-new+trk"] {
-            let matches = format!("ct_state={state},ct_label={LABEL:#x}/{LABEL:#x}");
-            self.add((vrf, FROM), 64_000, other, &matches, "NORMAL")?;
+        // In reg2 the port that its packets are to leave by.
+        for state in ["+est", "-new+rel"] {
+            for (direction, port) in [("-rpl", "16..31"), ("+rpl", "0..15")] {
+                let matches =
+                    format!("ct_state={state}{direction}+trk,ct_label={LABEL:#x}/{LABEL:#x}");
+                let actions =
+                    format!("move:NXM_NX_CT_LABEL[{port}]->NXM_NX_REG2[0..15],goto_table:{KNOWN}");
+                self.add((vrf, FROM), 64_000, other, &matches, &actions)?;
+            }
         }
         // What a helper has announced for a connection of the firewall's, whose label it has.
         for family in ["ip", "ipv6"] {
             let matches = format!("{family},ct_state=+new+rel+trk,ct_label={LABEL:#x}/{LABEL:#x}");
-            self.add((vrf, FROM), 63_000, other, &matches, "ct(commit,nat),NORMAL")?;
+            let actions = format!("set_field:0x2->reg3,ct(commit,nat,table={TO})");
+            self.add((vrf, FROM), 63_000, other, &matches, &actions)?;
         }
         let next = |zone: u16| format!("set_field:{zone:#x}->reg0,goto_table:{FORWARD}");
         for (network, zone) in &vrf.networks {
@@ -487,11 +523,14 @@ impl Writer<'_> {
         // firewall.
         self.add((vrf, TO), 1_000, other, "oif=NONE", "unrouted")?;
         let spec = &self.firewall.spec;
-        if spec.default == FirewallAction::Drop && !spec.forwards.is_empty() {
-            // What is forwarded has its connection committed already, which `drop` would make.
+        if spec.default == FirewallAction::Drop {
+            // What is forwarded or announced has its connection committed already, which `drop` would make.
             let log = spec.log.as_ref().map_or_else(String::new, |prefix| format!("log:{prefix},"));
             let actions = format!("{log}unrouted");
-            self.add((vrf, TO), 2, Cookie::Unnamed, "reg3=0x1", &actions)?;
+            let forwarded = (!spec.forwards.is_empty()).then_some(FORWARDED);
+            for matches in [ANNOUNCED].into_iter().chain(forwarded) {
+                self.add((vrf, TO), 2, Cookie::Unnamed, matches, &actions)?;
+            }
         }
         self.unnamed(vrf, TO)
     }
@@ -500,7 +539,9 @@ impl Writer<'_> {
     fn policies(&mut self, vrf: &Vrf) -> Result<(), Wrong> {
         let firewall = self.firewall;
         let accepted = format!("goto_table:{NAT}");
-        self.add((vrf, POLICY), 65_000, Cookie::Other, "reg3=0x1", &accepted)?;
+        self.add((vrf, POLICY), 65_000, Cookie::Other, FORWARDED, &accepted)?;
+        let announced = format!("goto_table:{EXPECTED}");
+        self.add((vrf, POLICY), 65_000, Cookie::Other, ANNOUNCED, &announced)?;
         self.unnamed(vrf, POLICY)?;
         let spec = &firewall.spec;
         for ((from, to), policy) in &firewall.by_zones {
@@ -576,6 +617,9 @@ impl Writer<'_> {
         }
         let looped: BTreeSet<u16> =
             firewall.forward_zones.iter().flat_map(|(_, hairpin)| hairpin).copied().collect();
+        let borrows = |own: IpAddr| {
+            format!("ct(commit,nat(src={own},twice,anew),{limit}{COMMIT_BORROWED}),NORMAL")
+        };
         for (zone, port) in &vrf.ports {
             let masquerade = firewall.spec.zones[usize::from(*zone) - 1].masquerade;
             for v6 in [false, true] {
@@ -587,8 +631,7 @@ impl Writer<'_> {
                 if let (true, Some(own)) = (looped.contains(zone), own) {
                     let matches =
                         format!("{family},reg3=0x1,reg0={zone:#x},reg1={zone:#x},oif={oif}");
-                    let actions = format!("ct(commit,nat(src={own},twice),{limit}{COMMIT}),NORMAL");
-                    self.add((vrf, NAT), 50_000, other, &matches, &actions)?;
+                    self.add((vrf, NAT), 50_000, other, &matches, &borrows(own))?;
                 }
                 if !masquerade.is_some_and(|masquerade| masquerade.is_for(v6)) {
                     continue;
@@ -596,7 +639,7 @@ impl Writer<'_> {
                 let cookie = Cookie::Masquerade(usize::from(*zone) - 1);
                 let matches = format!("{family},reg1={zone:#x},oif={oif}");
                 let actions = match own {
-                    Some(own) => format!("ct(commit,nat(src={own},twice),{limit}{COMMIT}),NORMAL"),
+                    Some(own) => borrows(own),
                     None => {
                         let family = if v6 { "IPv6" } else { "IPv4" };
                         self.doubts.insert(format!(

@@ -232,6 +232,7 @@ const WORDS: &[(&str, &str)] = &[
     ("tunnel", "tunnel mode"),
     ("type", "kind, or ICMP type"),
     ("unrouted", "end as a packet that no route leads on"),
+    ("rerouted", "end: the connection went another way"),
     ("update", "change it, or add it"),
     ("via", "address of the next hop"),
     ("vrf", "VRF"),

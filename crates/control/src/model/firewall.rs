@@ -497,6 +497,7 @@ pub(super) fn view(
         connections: connections_of(&is.firewall, tables),
         unnamed: none,
         invalid: none,
+        rerouted: none,
         fell: judging.fell,
         is_judging: judging.is_going_on(),
         doubts: is.compiled.doubts.clone(),
@@ -518,6 +519,7 @@ pub(super) fn view(
             Cookie::Masquerade(at) => view.masqueraded.get_mut(at),
             Cookie::Unnamed => Some(&mut view.unnamed),
             Cookie::Invalid => Some(&mut view.invalid),
+            Cookie::Rerouted => Some(&mut view.rerouted),
         };
         if let Some(count) = count {
             count.packets += packets;

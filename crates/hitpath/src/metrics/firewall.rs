@@ -6,10 +6,10 @@ use api::{FirewallCount, FirewallView, ZonePolicySpec};
 /// connections that nobody has answered yet.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FirewallRow {
-    /// What it is: `rule`, `rest` (of a policy), `forward`, `snat`, `masquerade`, `unnamed` or
-    /// `invalid`.
+    /// What it is: `rule`, `rest` (of a policy), `forward`, `snat`, `masquerade`, `unnamed`,
+    /// `invalid` or `rerouted`.
     pub(crate) kind: &'static str,
-    /// The number of its policy, forwarded port or translation, from 1; none of the last three.
+    /// The number of its policy, forwarded port or translation, from 1; none of the last four.
     pub(crate) number: Option<usize>,
     /// The number of the rule in its policy, from 1.
     pub(crate) rule: Option<usize>,
@@ -48,6 +48,7 @@ pub(crate) fn firewall_rows(view: &FirewallView) -> Vec<FirewallRow> {
     }
     rows.push(row("unnamed", None, (&[], &[]), view.unnamed));
     rows.push(row("invalid", None, (&[], &[]), view.invalid));
+    rows.push(row("rerouted", None, (&[], &[]), view.rerouted));
     rows
 }
 
@@ -88,13 +89,14 @@ mod tests {
             connections: Vec::new(),
             unnamed: count(8),
             invalid: count(9),
+            rerouted: count(10),
             fell: 0,
             is_judging: false,
             doubts: Vec::new(),
         };
         let rows = firewall_rows(&view);
         let packets: Vec<_> = rows.iter().map(|row| row.count.packets).collect();
-        assert_eq!(packets, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(packets, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
         assert_eq!((rows[2].kind, rows[2].number, rows[2].rule), ("rest", Some(1), None));
         assert_eq!((rows[4].kind, rows[4].number, rows[4].rule), ("rule", Some(2), Some(2)));
         assert_eq!((rows[0].from.as_str(), rows[0].to.as_str()), ("lan", "wan dmz"));

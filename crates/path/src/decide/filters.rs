@@ -174,8 +174,8 @@ impl<'a, K: KeyView> Leaving<'_, 'a, K> {
             _ => Deciding { key, tables, vrf, looked_up, trace, mark }.decide(decision),
         }
         // A policy may protect what no route leads anywhere. The decision depends on it all the same.
-        if turn.is_some_and(|turn| turn.is_unrouted) && !decision.is_dropped() {
-            let end = Verdict::Drop(DropReason::FlowUnrouted);
+        if let Some(why) = turn.and_then(|turn| turn.astray).filter(|_| !decision.is_dropped()) {
+            let end = Verdict::Drop(why);
             *decision = Decision::new(end, decision.inbound(), decision.outbound());
         }
         let exit = exit((key, tables, vrf), trace, decision);

@@ -128,8 +128,8 @@ pub(super) struct Said {
 pub(super) struct Turn {
     /// How the packet ends, if it does not go the way of a packet without flows.
     pub end: Option<Verdict>,
-    /// Whether it is dropped if that way would lead it anywhere.
-    pub is_unrouted: bool,
+    /// Why it is dropped if that way would lead it anywhere.
+    pub astray: Option<DropReason>,
     /// What it is like when it leaves, if that is not what it is like now.
     pub after: Option<FlowKey>,
     pub mark: u32,
@@ -144,7 +144,7 @@ impl Turn {
     /// That of a packet without flows.
     const NONE: Self = Self {
         end: None,
-        is_unrouted: false,
+        astray: None,
         after: None,
         mark: 0,
         is_translated: false,
@@ -188,7 +188,12 @@ impl Said {
             decision = decision.copied();
         }
         // What becomes of the packet once it is translated is not known yet.
-        if decision.is_refused_behind() && !self.may_turn && self.reference != Reference::NONE {
+        let is_ending = matches!(change, Some(Change::End { .. }));
+        if decision.is_refused_behind()
+            && !self.may_turn
+            && !is_ending
+            && self.reference != Reference::NONE
+        {
             decision = decision.holding();
         }
         match self.stays && change.is_none() {
@@ -198,7 +203,7 @@ impl Said {
     }
 
     /// No connection is made of a packet that its route, a policy or a filter ends behind the flows: it
-    /// would only fill the table. What a new source would be, and so what becomes of the packet then,
+    /// would only fill the table. Nor does one end for that of which these would let no packet pass. What a new source would be, and so what becomes of the packet then,
     /// is known when the connection is there, and then it goes again.
     pub(super) fn is_refused_behind(
         &self,
@@ -216,7 +221,12 @@ impl Said {
             Some(_) => false,
         };
         if is_refused && is_sent && !self.may_turn {
-            change.take_if(|change| matches!(change, Change::Make { .. }));
+            let rerouted = Verdict::Drop(DropReason::ConnectionRerouted);
+            change.take_if(|change| match change {
+                Change::Make { .. } => true,
+                Change::End { .. } => decision.verdict() != rerouted,
+                Change::Write { .. } => false,
+            });
         }
     }
 }
@@ -328,7 +338,11 @@ fn ask(
         [end] => {
             let (fields, writes) = outcome.fields_of(end);
             said.turn.end = ending(end, fields, key, tables);
-            said.turn.is_unrouted = end.to == To::Unrouted;
+            said.turn.astray = astray(end.to);
+            if end.to == (To::Rerouted { ends: true }) && change.is_none() {
+                let found = tracked.get(tracking.last).and_then(|tracked| tracked.connection);
+                *change = found.map(|(handle, _)| Change::End { handle });
+            }
             turning.turn(&mut said.turn, fields, writes);
         }
         ends => {
@@ -337,9 +351,9 @@ fn ask(
             let own = ends.iter().position(is_normal).unwrap_or(ends.len() - 1);
             let turns = ends.iter().map(|end| {
                 let (fields, writes) = outcome.fields_of(end);
-                let is_unrouted = end.to == To::Unrouted;
+                let astray = astray(end.to);
                 let end = ending(end, fields, key, tables);
-                let mut turn = Turn { end, is_unrouted, ..said.turn.clone() };
+                let mut turn = Turn { end, astray, ..said.turn.clone() };
                 turning.turn(&mut turn, fields, writes);
                 turn
             });
@@ -373,7 +387,7 @@ fn wants<T>(
                 said.may_turn |= more.is_some_and(|more| !is_plain(&more));
                 continue;
             }
-            Some(Change::Write { .. }) => {
+            Some(Change::Write { .. } | Change::End { .. }) => {
                 said.may_turn |=
                     changed(&wanted, tracked, tracking.tables).is_some_and(|more| !is_plain(&more));
                 continue;
@@ -393,16 +407,28 @@ fn begins_translated<T>(outcome: &Outcome<'_>, tracking: &Tracking<'_, '_, T>) -
 
 /// Whether packets are translated no further by it.
 fn is_plain(change: &Change) -> bool {
-    matches!(change, Change::Write { .. } | Change::Make { source: None, expected: None, .. })
+    match change {
+        Change::Make { source, expected, .. } => source.is_none() && expected.is_none(),
+        Change::Write { .. } | Change::End { .. } => true,
+    }
 }
 
 /// How a packet ends that flows send somewhere, if it does not go the way of a packet without flows.
 fn ending(end: &End, fields: &Fields, key: &FlowKey, tables: &Tables) -> Option<Verdict> {
     match end.to {
         To::Normal if is_neighbour_discovery(key) => flooded(key, tables),
-        To::Normal | To::Unrouted => None,
+        To::Normal | To::Unrouted | To::Rerouted { .. } => None,
         To::Port(port) => Some(Verdict::Output(port)),
         To::InPort => fields.in_port().map(Verdict::Output),
+    }
+}
+
+/// Why a packet is dropped that flows send there, and that would leave.
+const fn astray(to: To) -> Option<DropReason> {
+    match to {
+        To::Unrouted => Some(DropReason::FlowUnrouted),
+        To::Rerouted { .. } => Some(DropReason::ConnectionRerouted),
+        To::Normal | To::Port(_) | To::InPort => None,
     }
 }
 
@@ -486,7 +512,7 @@ pub(super) fn decide_arp(
         To::Port(port) => Some(FrameEnd::Output(port)),
         To::InPort => Some(FrameEnd::Output(port.id)),
         // It is no packet that could be routed.
-        To::Unrouted => None,
+        To::Unrouted | To::Rerouted { .. } => None,
     };
     let ends: FrameEnds = outcome.ends.iter().filter_map(end).collect();
     match ends.is_empty() {

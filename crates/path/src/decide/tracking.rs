@@ -32,6 +32,8 @@ pub(super) struct Wanted<'c> {
     class: u16,
     /// Whether what is expected is translated.
     has_nat: bool,
+    /// Whether a connection with another source is made anew.
+    anew: bool,
     /// As the first `ct(commit)` says, or a later one that says `twice`.
     destination: Option<&'c Arc<NatNew>>,
     source: Option<&'c Arc<NatNew>>,
@@ -53,6 +55,7 @@ impl<'c> Wanted<'c> {
             helper: 0,
             class: 0,
             has_nat: false,
+            anew: false,
             destination: None,
             source: None,
         };
@@ -67,6 +70,7 @@ impl<'c> Wanted<'c> {
             wanted.has_nat |= commit.ct.nat.is_some();
             wanted.helper = commit.ct.alg.map_or(wanted.helper, |alg| 1 + alg as u16);
             let nat = commit.ct.nat.as_ref().filter(|nat| is_first || nat.twice);
+            wanted.anew |= nat.is_some_and(|nat| nat.anew);
             let nat = nat.and_then(|nat| nat.new.as_ref());
             is_first = false;
             let end = match nat.map(|nat| nat.end) {
@@ -85,13 +89,25 @@ impl Wanted<'_> {
     pub(super) fn has_helper(&self) -> bool {
         self.helper != 0
     }
+
+    /// Whether a connection that is there has another source than it would get, and is to have that.
+    fn is_of_another_source(&self, tracked: &Tracked) -> bool {
+        let is_asked = self.anew && tracked.state.contains(CtState::NEW);
+        let addresses = self.source.filter(|_| is_asked).and_then(|nat| nat.addresses);
+        let is = tracked.translation.or(tracked.original).map(|it| it.addresses.source());
+        matches!((addresses, is), (Some(wanted), Some(is)) if !wanted.contains(is))
+    }
 }
 
 /// What is to be done for that, if it is not so already.
 pub(super) fn changed(wanted: &Wanted<'_>, tracked: &Tracked, tables: &Tables) -> Option<Change> {
     match tracked.connection {
         Some((handle, direction)) => {
-            if wanted.force && direction == Direction::Reply && !tracked.is_changed {
+            let is_anew = match direction {
+                Direction::Original => wanted.is_of_another_source(tracked),
+                Direction::Reply => wanted.force,
+            };
+            if is_anew && !tracked.is_changed {
                 return make(wanted, tracked, Some(handle), tables);
             }
             let ((mark, mark_bits), (label, label_bits)) = (wanted.mark, wanted.label);
@@ -240,7 +256,12 @@ impl Tracked {
         let may_open = self.state.contains(CtState::NEW);
         let is_expected = commit && self.state.contains(CtState::REL);
         self.translated = match (self.own, self.translation) {
-            (_, Some(tuple)) if !may_open || is_expected => Some(tuple),
+            (_, Some(tuple)) if !may_open || is_expected => {
+                if self.expected.is_some() {
+                    self.state.0 |= CtState::DNAT.0;
+                }
+                Some(tuple)
+            }
             (Some(own), Some(tuple)) if may_open && let Some(new) = new => {
                 let now = self.translated.unwrap_or(own);
                 let addresses = tuple.addresses;
@@ -557,6 +578,10 @@ impl Tracked {
         // An expectation ends before its master's place is another connection's.
         if let Some(master) = connections.connection(expected.master.index, now) {
             (self.mark, self.label) = (master.mark, master.label);
+        }
+        // What its source becomes is known when it is there.
+        if let (Some((address, port)), Some(own)) = (expected.translated, self.own) {
+            self.translation = own.with_destination(address, port);
         }
     }
 }

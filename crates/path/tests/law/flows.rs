@@ -12,7 +12,7 @@ use types::RejectWith;
 use wire::{IpRange, PortId, VrfId};
 
 /// How many kinds of flows a VRF may have, with none.
-pub(crate) const KINDS: usize = 22;
+pub(crate) const KINDS: usize = 23;
 /// Flows whose connections count for a class, as only those of `[firewall]` do.
 const WITH_LIMITS: usize = 17;
 
@@ -120,7 +120,7 @@ pub(crate) fn nat(end: NatEnd, addresses: &str, ports: Option<(u16, u16)>) -> Op
     let (addresses, choice, blocks) = (Some(addresses), None, None);
     let (persistent, endpoint_independent) = (false, false);
     let new = NatNew { end, addresses, ports, choice, persistent, endpoint_independent, blocks };
-    Some(NatSpec { new: Some(Arc::new(new)), twice: true })
+    Some(NatSpec { new: Some(Arc::new(new)), twice: true, anew: false })
 }
 
 pub(crate) fn set(field: Field, value: u128) -> Action {
@@ -447,6 +447,30 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
             flow(1, 19, &[has(RPL)], &[ct(labelled(Ct { force: true, ..commit() })), NORMAL]),
             flow(1, 10, &[(Field::NwProto, 6, 0xff), by(a)], &[ct(labelled(commit())), NORMAL]),
             flow(1, 9, &[], &[ct(Ct { force: true, ..commit() }), NORMAL]),
+        ],
+        // Connections with a label are held to their ports, and some end if routes lead elsewhere.
+        22 => vec![
+            flow(0, 10, &[], &[to_table_1(Some(NatSpec::default()))]),
+            flow(1, 20, &[has(EST), LABELLED], &[Action::GotoTable(2)]),
+            flow(1, 19, &[has(REL), LABELLED], &[Action::GotoTable(2)]),
+            flow(
+                1,
+                9,
+                &[has(NEW), by(a), (Field::DlType, 0x800, 0xffff)],
+                &[
+                    ct(labelled(Ct {
+                        nat: nat(NatEnd::Source, "10.2.0.1", Some((3000, 3009))),
+                        ..commit()
+                    })),
+                    NORMAL,
+                ],
+            ),
+            flow(1, 8, &[has(NEW)], &[ct(labelled(commit())), NORMAL]),
+            flow(2, 9, &[by(a), to(b)], &[NORMAL]),
+            flow(2, 8, &[by(b), to(a)], &[NORMAL]),
+            flow(2, 7, &[has(RPL)], &[Action::Rerouted { ends: false }]),
+            flow(2, 6, &[(Field::NwProto, 6, 0xff)], &[Action::Rerouted { ends: false }]),
+            flow(2, 1, &[], &[Action::Rerouted { ends: true }]),
         ],
         // A second zone for what no more is asked of, and two outputs.
         _ => vec![

@@ -65,6 +65,12 @@ fn action<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> Result<'t,
         "output" => output(pair, context),
         "normal" => pair.alone().map(|()| Action::Normal),
         "unrouted" => pair.alone().map(|()| Action::Unrouted),
+        "rerouted" => match pair.value {
+            None => Ok(Action::Rerouted { ends: false }),
+            Some("end") => Ok(Action::Rerouted { ends: true }),
+            Some(other) => Err(wrong(other, "a connection ends or stays as it is")
+                .right("rerouted(end) or rerouted")),
+        },
         "in_port" => pair.alone().map(|()| Action::InPort),
         "ct" => ct::parse(pair, context).map(|ct| Action::Ct(Box::new(ct))),
         "nat" => {
@@ -128,7 +134,7 @@ fn action<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> Result<'t,
 fn unknown(key: &str) -> super::scan::Wrong<'_> {
     wrong(key, format!("there is no action `{}`, and no port of that name", short(key))).right(
         "expected drop, output, IN_PORT, NORMAL, ct, ct_clear, resubmit, goto_table, set_field, \
-         load, move, mod_nw_src and the like, nptv6, dec_ttl, reject, unrouted, log or \
+         load, move, mod_nw_src and the like, nptv6, dec_ttl, reject, unrouted, rerouted, log or \
          note",
     )
 }

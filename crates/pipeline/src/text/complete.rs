@@ -62,6 +62,7 @@ const ACTIONS: &[&str] = &[
     "nptv6(",
     "reject",
     "unrouted",
+    "rerouted",
     "log",
     "note:",
 ];
@@ -77,6 +78,7 @@ const NAT: &[&str] = &[
     "hash",
     "random",
     "twice",
+    "anew",
     "endpoint_independent",
     "block=",
     "subscribers=",

@@ -150,7 +150,8 @@ fn alg<'t, N: Names>(argument: &Pair<'t>, context: &Context<'_, N>) -> Result<'t
 fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
     let mut pairs = Pairs::new(pair.value.unwrap_or_default());
     let mut new: Option<NatNew> = None;
-    let (mut choice, mut persistent, mut twice, mut last) = (None, false, false, None);
+    let (mut choice, mut persistent, mut last) = (None, false, None);
+    let (mut twice, mut anew) = (false, None);
     let (mut endpoint_independent, mut block, mut subscribers) = (None, None, None);
     while let Some(argument) = pairs.next()? {
         let end = match argument.key {
@@ -173,6 +174,11 @@ fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
                 argument.alone()?;
                 twice = true;
                 last = Some(argument.key);
+                continue;
+            }
+            "anew" => {
+                argument.alone()?;
+                anew = Some(argument.key);
                 continue;
             }
             "endpoint_independent" => {
@@ -201,8 +207,8 @@ fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
             }
             key => {
                 return Err(wrong(key, format!("nat has no argument `{}`", short(key))).right(
-                    "expected src, dst, twice, persistent, hash, random, endpoint_independent, block or \
-                    subscribers",
+                    "expected src, dst, twice, anew, persistent, hash, random, endpoint_independent, block \
+                    or subscribers",
                 ));
             }
         };
@@ -246,7 +252,7 @@ fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
     }
     let is_source = matches!(&new, Some(NatNew { end: NatEnd::Source, addresses: Some(_), .. }));
     let block_key = block.map(|(key, _)| key).or(subscribers.map(|(key, _)| key));
-    if let (false, Some(key)) = (is_source, endpoint_independent.or(block_key)) {
+    if let (false, Some(key)) = (is_source, endpoint_independent.or(block_key).or(anew)) {
         return Err(wrong(key, format!("`{key}` needs `src` with an address")).right("src=ADDRESS"));
     }
     if let (None, Some((key, _))) = (block, subscribers) {
@@ -269,7 +275,7 @@ fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
     if let (Some(NatNew { addresses: None, .. }), Some(key)) = (&new, chosen) {
         return Err(wrong(key, format!("`{key}` needs an address")).right("src=ADDRESS"));
     }
-    Ok(NatSpec { new: new.map(Arc::new), twice })
+    Ok(NatSpec { new: new.map(Arc::new), twice, anew: anew.is_some() })
 }
 
 /// `ADDRESS[-ADDRESS][:PORT[-PORT]]`; an IPv6 address with ports is in brackets.

@@ -197,6 +197,8 @@ impl<N: Names> Display for ShownAction<'_, N> {
             Action::InPort => f.write_str("IN_PORT"),
             Action::Normal => f.write_str("NORMAL"),
             Action::Unrouted => f.write_str("unrouted"),
+            Action::Rerouted { ends: false } => f.write_str("rerouted"),
+            Action::Rerouted { ends: true } => f.write_str("rerouted(end)"),
             Action::Ct(ct) => show_ct(f, ct, names),
             Action::CtClear => f.write_str("ct_clear"),
             Action::Resubmit { in_port, table } => show_resubmit(f, *in_port, *table, names),
@@ -389,6 +391,9 @@ fn show_nat(f: &mut Formatter<'_>, nat: &NatSpec) -> fmt::Result {
     }
     if nat.twice {
         f.write_str(",twice")?;
+    }
+    if nat.anew {
+        f.write_str(",anew")?;
     }
     f.write_str(")")
 }

@@ -200,8 +200,11 @@ fn nat(is_v6: bool) -> impl Strategy<Value = NatSpec> {
             Arc::new(new)
         },
     );
-    (proptest::option::of(new), any::<bool>())
-        .prop_map(|(new, twice)| NatSpec { twice: twice && new.is_some(), new })
+    (proptest::option::of(new), any::<bool>(), any::<bool>()).prop_map(|(new, twice, anew)| {
+        let is_source = |new: &Arc<NatNew>| new.end == NatEnd::Source && new.addresses.is_some();
+        let anew = anew && new.as_ref().is_some_and(is_source);
+        NatSpec { twice: twice && new.is_some(), anew, new }
+    })
 }
 
 fn number() -> impl Strategy<Value = Number> {
@@ -241,6 +244,7 @@ fn actions(matches: &Match, table: u8) -> BoxedStrategy<Vec<Action>> {
         ports.clone().prop_map(Action::Output).boxed(),
         Just(Action::Normal).boxed(),
         Just(Action::Unrouted).boxed(),
+        any::<bool>().prop_map(|ends| Action::Rerouted { ends }).boxed(),
         Just(Action::InPort).boxed(),
         Just(Action::CtClear).boxed(),
         (proptest::option::of(ports), proptest::option::of(table.saturating_add(1).min(254)..255))

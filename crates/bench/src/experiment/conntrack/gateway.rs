@@ -86,6 +86,7 @@ fn list(flows: Flows) -> Vec<Flow> {
             blocks: None,
         })),
         twice: false,
+        anew: false,
     });
     let to = |port| match flows {
         Flows::Routed | Flows::Nat => Action::Normal,

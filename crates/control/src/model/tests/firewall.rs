@@ -140,7 +140,10 @@ fn zones_become_flows_of_their_vrfs_alone() {
     assert!(is("tcp,reg0=0x1,reg1=0x3,tp_dst=25 actions=log:mail,goto_table:245"), "{lines:#?}");
     assert!(is("actions=log:default "), "{lines:#?}");
     let nat = firewall_flows(&mut control, "vrf=main,table=244").join("\n");
-    assert!(nat.contains("reg1=0x3,oif=wan actions=ct(commit,nat(src=192.0.2.1,twice)"), "{nat}");
+    assert!(
+        nat.contains("reg1=0x3,oif=wan actions=ct(commit,nat(src=192.0.2.1,twice,anew)"),
+        "{nat}"
+    );
     // By hand they are not changed, and stay when others are removed.
     let refusal = run(&mut control, "flow del table=243,tcp").unwrap_err();
     let tcp = lines.iter().find(|line| line.contains(" tcp") || line.contains(",tcp")).unwrap();
@@ -163,10 +166,13 @@ fn another_address_compiles_it_anew() {
     let mut control = running(&with_firewall());
     let nat = |control: &mut Control| firewall_flows(control, "vrf=main,table=244").join("\n");
     run(&mut control, "addr add 192.0.2.77/24 dev wan").unwrap();
-    assert!(nat(&mut control).contains("nat(src=192.0.2.1,twice)"));
+    assert!(nat(&mut control).contains("nat(src=192.0.2.1,twice,anew)"));
     run(&mut control, "addr del 192.0.2.1/24 dev wan").unwrap();
     let text = nat(&mut control);
-    assert!(text.contains("nat(src=192.0.2.77,twice)") && !text.contains("192.0.2.1,"), "{text}");
+    assert!(
+        text.contains("nat(src=192.0.2.77,twice,anew)") && !text.contains("192.0.2.1,"),
+        "{text}"
+    );
     run(&mut control, "addr flush dev wan").unwrap();
     let text = nat(&mut control);
     assert!(text.contains("ip,reg1=0x3,oif=wan actions=drop"), "{text}");
@@ -376,7 +382,7 @@ fn flows_by_hand_in_its_tables_are_doubted() {
     let notes = |text: &str| -> Vec<String> {
         load("gw.toml", text).unwrap().notes.iter().map(|it| it.message.clone()).collect()
     };
-    let told = "2 flows by hand are in tables 239 to 245 of VRF main, which are those of the firewall: its \
+    let told = "2 flows by hand are in tables 239 to 248 of VRF main, which are those of the firewall: its \
                 packets meet what is there, too";
     assert_eq!(notes(&text), [told]);
     assert_eq!(notes(&with_firewall()), [""; 0]);

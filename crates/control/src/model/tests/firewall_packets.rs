@@ -159,7 +159,7 @@ fn through_flows(control: &Control, packet: &Packet) -> Through {
 /// The connection that a packet has opened, as it is seen later.
 fn opened(packet: &Packet, through: &Through) -> Seen {
     let label = through.label;
-    assert_eq!(label >> 32, 1, "the firewall says that it made it");
+    assert_eq!(label >> 32 & 1, 1, "the firewall says that it made it");
     let nat = |end| through.nat.iter().rfind(|new| new.end == end && new.addresses.is_some());
     let forwarded = nat(NatEnd::Destination).map(|new| {
         let port = new.ports.map_or(packet.port, |(first, _)| first);
@@ -167,6 +167,10 @@ fn opened(packet: &Packet, through: &Through) -> Seen {
     });
     let translated = nat(NatEnd::Source)
         .map(|new| (new.addresses.unwrap().last(), new.ports.map_or(40_000, |(_, last)| last)));
+    // The addresses of ports, and not those that are said.
+    let borrowed = ["192.0.2.1", "10.3.0.1", "10.1.0.1"];
+    let is_borrowed = translated.is_some_and(|(it, _)| borrowed.contains(&&*it.to_string()));
+    assert_eq!(label >> 33 == 1, is_borrowed, "and whose address its source has");
     Seen {
         ports: [label as u16, (label >> 16) as u16],
         source: packet.source,
@@ -377,7 +381,10 @@ fn connections_count_for_the_zone_that_they_come_from() {
     reload(&mut control, &text).unwrap();
     assert_eq!(counts(&mut control), [2, 0, 1, 0, 0]);
     let nat = firewall_flows(&mut control, "table=244").join("\n");
-    assert!(nat.contains("ct(commit,limit=NXM_NX_REG0[0..15],nat(src=192.0.2.1,twice)"), "{nat}");
+    assert!(
+        nat.contains("ct(commit,limit=NXM_NX_REG0[0..15],nat(src=192.0.2.1,twice,anew)"),
+        "{nat}"
+    );
     let shown = show(&mut control, "firewall");
     let line = "zone inside: lan max-connections 3 max-connections-per-source 2 (2 connections from there)";
     assert!(shown.contains(line), "{shown}");

@@ -15,6 +15,7 @@ mod counts;
 mod filters;
 mod firewall;
 mod firewall_packets;
+mod firewall_routes;
 mod flows;
 mod follow;
 mod interfaces;

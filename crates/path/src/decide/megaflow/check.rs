@@ -20,7 +20,7 @@ pub(super) fn is_of_any_source(change: &Change) -> bool {
         Change::Make { destination, expected: None, instead_of: None, has_more: false, .. } => {
             destination.as_ref().is_none_or(|nat| is_one(nat))
         }
-        Change::Make { .. } | Change::Write { .. } => false,
+        Change::Make { .. } | Change::Write { .. } | Change::End { .. } => false,
     }
 }
 

@@ -99,9 +99,15 @@ impl Confirming<'_, '_> {
         }
         let asked = (decision.is_passing() && !is_final).then(|| &self.extensions.asked[at]);
         let change = asked.and_then(|asked| asked.change.as_ref()).filter(|change| {
-            let opens = matches!(change, Change::Make { .. });
-            !(opens && goes_no_further(&decision, self.extension(&decision), facts))
-                || self.leaves_as_copy(&decision, facts)
+            let is_idle = match change {
+                Change::Make { .. } => {
+                    goes_no_further(&decision, self.extension(&decision), facts)
+                        && !self.leaves_as_copy(&decision, facts)
+                }
+                Change::End { .. } => facts.is(FOREIGN),
+                Change::Write { .. } => false,
+            };
+            !is_idle
         });
         // What is to be written is read before.
         let written = match change {

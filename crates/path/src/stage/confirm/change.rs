@@ -64,6 +64,14 @@ impl Confirming<'_, '_> {
                     None => Changed::DecideAgain,
                 }
             }
+            Some(&Change::End { handle }) => {
+                let mut ended = |ended: &[_]| self.decider.connection_ended(ended);
+                match connections.remove(handle, now, &mut ended) {
+                    true => Changed::Refused(DropReason::ConnectionRerouted),
+                    // Another worker has ended or changed it meanwhile.
+                    false => Changed::DecideAgain,
+                }
+            }
             Some(Change::Make { new, destination, source, expected, instead_of, has_more }) => {
                 if let Some(handle) = *instead_of {
                     let mut ended = |ended: &[_]| self.decider.connection_ended(ended);
@@ -185,6 +193,7 @@ pub(super) fn is_seen_later(change: &Change, reads_opened: impl FnOnce() -> bool
             is_other || (new.mark != 0 || new.label != 0) && reads_opened()
         }
         Change::Write { .. } => true,
+        Change::End { .. } => false,
     }
 }
 
@@ -218,6 +227,7 @@ pub(super) fn seen_before(
             let is_seen = new.mark != mark || new.label != label || state.is_some();
             is_seen.then_some(Before { index: 0, state, mark, label })
         }
+        Change::End { .. } => None,
     }
 }
 
