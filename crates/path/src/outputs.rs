@@ -254,9 +254,9 @@ impl<'t> Objects<'t> {
         }
     }
 
-    /// See [`Tables::source_in`].
-    pub(crate) fn source_in(&self, vrf: VrfId, port: PortId, peer: IpAddr) -> Option<IpAddr> {
-        self.tables.source_in(vrf, port, peer)
+    /// See [`crate::decide::source_to`].
+    pub(crate) fn source_to(&self, vrf: VrfId, port: PortId, peer: IpAddr) -> Option<IpAddr> {
+        crate::decide::source_to(vrf, port, peer, self.tables)
     }
 
     /// See [`crate::decide::source_of_error`].

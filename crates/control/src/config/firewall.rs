@@ -8,14 +8,14 @@ use api::{
 };
 use toml::Spanned;
 use toml::de::DeValue;
-use types::{IpPrefix, IpRange};
+use types::{IpPrefix, IpRange, Ipsec};
 
 use super::addresses::Addresses;
 use super::cross::Read;
 use super::diagnostic::Errors;
 use super::reader::{Table, parsed_element};
 use crate::firewall::shadow::{Shadowed, matching_all, shadowed};
-use crate::firewall::{Firewall, Place, SitePort, Wrong, doubt_flows};
+use crate::firewall::{Firewall, Place, SitePort, Wrong, doubt_flows, doubt_networks};
 
 /// How many pieces of rules may be compared to find those that never match: about a second.
 const WORK: usize = 1 << 26;
@@ -121,6 +121,21 @@ pub(super) fn firewall<'t>(table: Table<'t>, errors: &mut Errors<'_>) -> Option<
     (errors.count() == before).then_some(SaidFirewall { spec, whole: table, places })
 }
 
+/// Whether a VRF is an IPsec gateway by the file: as it says, or by its policies or SAs.
+fn is_gateway(vrf: &str, read: &Read<'_>) -> bool {
+    let says = read.vrfs.iter().find(|it| it.value.name == vrf).and_then(|it| it.value.ipsec);
+    match says {
+        Some(Ipsec::Required) => true,
+        Some(Ipsec::Off) => false,
+        Some(Ipsec::Auto) | None => {
+            let of_policies = read.policies.iter().filter(|it| it.value.if_id == 0);
+            let of_states = read.states.iter().filter(|it| it.value.if_id == 0);
+            of_policies.map(|it| it.value.vrf.as_str()).any(|of| of == vrf)
+                || of_states.map(|it| it.value.clear_vrf()).any(|of| of == vrf)
+        }
+    }
+}
+
 impl SaidFirewall<'_> {
     /// Notes what is wrong with the firewall by itself.
     pub(super) fn check(&self, errors: &mut Errors<'_>) -> Option<Firewall> {
@@ -160,6 +175,8 @@ impl SaidFirewall<'_> {
                         errors.note(at, doubt_flows(&vrf, count));
                     }
                 }
+                let open = compiled.vrfs_of_networks().filter(|vrf| !is_gateway(vrf, read));
+                open.for_each(|vrf| errors.note(self.whole.at, doubt_networks(vrf)));
             }
             Err(wrong) => self.add(wrong, errors),
         }

@@ -17,7 +17,7 @@ use api::{
 };
 use types::IpRange;
 
-pub(crate) use compile::{Compiled, Cookie, SitePort, TABLES, doubt_flows};
+pub(crate) use compile::{Compiled, Cookie, SitePort, TABLES, doubt_flows, doubt_networks};
 pub(crate) use judge::Seen;
 use services::{Service, Services};
 

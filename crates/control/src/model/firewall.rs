@@ -13,14 +13,16 @@ use packet::Time;
 use pipeline::text::parse_flow;
 use pipeline::{Flow, FlowId, Owner, Refused};
 use tables::Tables;
-use types::{IpPrefix, VrfId};
+use types::{IpPrefix, Ipsec, VrfId};
 
 use super::desired::Desired;
 use super::flows::{KnownNames, shown_strictly};
 use super::reload::Notes;
 use super::{Control, Draft};
 use crate::describe::extent;
-use crate::firewall::{Compiled, Cookie, Firewall, Seen, SitePort, TABLES, Wrong, doubt_flows};
+use crate::firewall::{
+    Compiled, Cookie, Firewall, Seen, SitePort, TABLES, Wrong, doubt_flows, doubt_networks,
+};
 
 /// Places of the connection table that are judged at once after a change.
 const PLACES_AT_ONCE: u32 = 262_144;
@@ -503,6 +505,7 @@ pub(super) fn view(
         doubts: is.compiled.doubts.clone(),
     };
     view.doubts.extend(flows_by_hand(tables, &view.vrfs));
+    view.doubts.extend(open_networks(is.compiled.vrfs_of_networks(), tables));
     for entry in tables.pipeline().entries().filter(|entry| entry.owner == Owner::Firewall) {
         view.flows += 1;
         let (packets, bytes) = read(tables, entry.id);
@@ -541,6 +544,18 @@ fn flows_by_hand<'v>(tables: &Tables, vrfs: &'v [String]) -> impl Iterator<Item 
     let counts: Vec<_> = counts.map(|(vrf, count)| (vrf.to_owned(), count)).collect();
     let of_firewall = move |(vrf, _): &(String, usize)| vrfs.contains(vrf);
     counts.into_iter().filter(of_firewall).map(|(vrf, count)| doubt_flows(&vrf, count))
+}
+
+/// VRFs in which networks of zones are that nothing keeps packets to in.
+fn open_networks<'v>(
+    vrfs: impl Iterator<Item = &'v str>,
+    tables: &Tables,
+) -> impl Iterator<Item = String> {
+    let is_open = |name: &&str| {
+        let vrf = tables.vrfs().find(|vrf| tables.vrf_name(vrf.id) == Some(name));
+        vrf.is_some_and(|vrf| vrf.ipsec != Ipsec::Required)
+    };
+    vrfs.filter(is_open).map(doubt_networks)
 }
 
 /// By zone, if they are counted.

@@ -37,7 +37,7 @@ pub(crate) use self::links::{entry as entry_link, exit as exit_link};
 pub(crate) use self::locality::Locality;
 pub(crate) use self::megaflow::Megaflows;
 pub(crate) use self::plain::IKE;
-pub(crate) use self::source::{has_broadcast, source_of_error};
+pub(crate) use self::source::{has_broadcast, source_of_error, source_to};
 use crate::connection::{Change, NewSource};
 use crate::decision::Decision;
 use crate::extension::{Copied, Extension};

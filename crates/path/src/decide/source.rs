@@ -2,8 +2,11 @@
 
 use std::net::IpAddr;
 
-use tables::{Action, RouteKind, Tables};
-use wire::{Addresses, FlowKey, IpPrefix, Origin, PortId, VrfId};
+use tables::{Action, Direction, RouteKind, Tables};
+use wire::{
+    Addresses, FlowKey, FragmentClass, IpPrefix, Origin, PacketFields, PortId, Protocol, Upper,
+    VrfId, icmpv4, icmpv6,
+};
 
 use crate::decision::Decision;
 
@@ -14,6 +17,56 @@ pub(crate) fn has_broadcast(vrf: VrfId, addresses: &Addresses, tables: &Tables) 
     [addresses.source(), addresses.destination()]
         .into_iter()
         .any(|address| kind(address) == Some(RouteKind::Broadcast))
+}
+
+/// So many addresses of a VRF are tried.
+const MOST_TRIED: usize = 64;
+
+/// The address of ours from which an ICMP error is sent to `peer`, of whose packet it is not known which
+/// policy admitted it: one from which a tunnel leads there, if there is one, so that the other end lets
+/// it in; otherwise what [`Tables::source_in`] says.
+pub(crate) fn source_to(vrf: VrfId, port: PortId, peer: IpAddr, tables: &Tables) -> Option<IpAddr> {
+    let by_port = tables.source_in(vrf, port, peer);
+    let spd = &tables.vrf(vrf)?.spd;
+    if spd.count(Direction::Out) == 0 {
+        return by_port;
+    }
+    let is_protected = |own: &IpAddr| {
+        let (addresses, protocol, kind) = match (*own, peer) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => (
+                Addresses::V4 { source, destination },
+                Protocol::ICMP,
+                icmpv4::DESTINATION_UNREACHABLE,
+            ),
+            (IpAddr::V6(source), IpAddr::V6(destination)) => (
+                Addresses::V6 { source, destination },
+                Protocol::ICMPV6,
+                icmpv6::DESTINATION_UNREACHABLE,
+            ),
+            _ => return false,
+        };
+        let key = FlowKey {
+            vrf,
+            origin: Origin::HostProtected,
+            addresses,
+            protocol,
+            upper: Upper::Icmp { kind, code: 0, identifier: 0 },
+            fragment: FragmentClass::Whole,
+            fields: PacketFields::NONE,
+        };
+        let found = spd.lookup(Direction::Out, &key);
+        found.is_some_and(|policy| matches!(policy.spec.action, Action::Protect(_)))
+    };
+    let own = tables.ports_of(vrf).flat_map(|port| &port.spec.addresses).map(IpPrefix::address);
+    let own = own.filter(|own| own.is_ipv4() == peer.is_ipv4() && !is_link_local(*own));
+    by_port.filter(is_protected).or_else(|| own.take(MOST_TRIED).find(is_protected)).or(by_port)
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
 }
 
 /// The address of ours from which an ICMP error about a packet is sent: if it came by a tunnel, one
@@ -42,7 +95,8 @@ pub(crate) fn source_of_error(
     match key.origin {
         Origin::Sa(_) => match tables.port(port).and_then(|port| port.spec.if_id) {
             Some(_) => by_port().or_else(covered),
-            None => covered().or_else(by_port),
+            // Where filters or flows refuse it, no inbound policy was asked.
+            None => covered().or_else(|| source_to(key.vrf, port, key.addresses.source(), tables)),
         },
         Origin::Port(_) | Origin::Host | Origin::HostError(_) | Origin::HostProtected => by_port(),
     }

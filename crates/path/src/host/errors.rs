@@ -151,7 +151,7 @@ pub(crate) fn unanswered(
         return None;
     }
     let error = IcmpError::Unreachable(Refusal::HostUnreachable);
-    let from = || objects.source_in(vrf, packet.port(), source);
+    let from = || objects.source_to(vrf, packet.port(), source);
     let (limiter, now) = ((limiter, vrf), outputs.now);
     let message = build(packet, &headers, error, from, limiter, now, &mut outputs.buffers)?;
     Some((message, Arrival::new(vrf, Origin::HostProtected)))

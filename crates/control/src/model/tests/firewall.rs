@@ -5,6 +5,9 @@ use super::*;
 /// Everything that a firewall may have.
 pub(super) const SITE: &str = r#"
 [[vrf]]
+name = "main"
+ipsec = "required"
+[[vrf]]
 name = "red"
 [[vrf]]
 name = "blue"
@@ -368,6 +371,30 @@ fn a_port_that_is_in_no_zone_is_told() {
     assert!(show(&mut control, "firewall show").contains(&told("dropped")));
     run(&mut control, "addr del 10.9.0.1/24 dev mgmt").unwrap();
     assert!(!show(&mut control, "firewall show").contains("is in no zone"));
+}
+
+/// Networks behind tunnels, whose packets nothing keeps in while no policy is there.
+#[test]
+fn networks_without_policies_are_told() {
+    let told = "VRF main has a zone with `networks` and is no IPsec gateway until it has policies";
+    let text = with_firewall().replace("ipsec = \"required\"\n", "");
+    let notes = |text: &str| -> Vec<String> {
+        load("gw.toml", text).unwrap().notes.iter().map(|it| it.message.clone()).collect()
+    };
+    assert!(matches!(&notes(&text)[..], [note] if note.starts_with(told)), "{:?}", notes(&text));
+    let with_policy = format!(
+        "{text}[[policy]]\ndirection = \"out\"\nsource = \"10.1.0.0/24\"\n\
+         destination = \"10.7.0.0/24\"\naction = \"bypass\"\n"
+    );
+    assert_eq!(notes(&with_policy), [""; 0]);
+    let mut control = running(&text);
+    assert!(show(&mut control, "firewall show").contains(told));
+    // From the first policy on it stays one.
+    let policy = "src 10.1.0.0/24 dst 10.2.0.0/16 dir out action block";
+    run(&mut control, &format!("xfrm policy add {policy}")).unwrap();
+    assert!(!show(&mut control, "firewall show").contains(told));
+    run(&mut control, "xfrm policy flush").unwrap();
+    assert!(!show(&mut control, "firewall show").contains(told));
 }
 
 /// They may be meant, or be a mistake that opens what the firewall closes.

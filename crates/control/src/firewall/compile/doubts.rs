@@ -1,0 +1,92 @@
+//! What is right and worth a word all the same.
+
+use std::collections::BTreeSet;
+
+use api::FirewallAction;
+
+use super::{Compiled, Place, SitePort, TABLES, Vrf, Writer};
+use crate::firewall::Firewall;
+
+/// What is said of flows by hand in these.
+pub(crate) fn doubt_flows(vrf: &str, count: usize) -> String {
+    let (first, last) = (TABLES.start(), TABLES.end());
+    let flows =
+        if count == 1 { "1 flow by hand is" } else { &format!("{count} flows by hand are") };
+    format!(
+        "{flows} in tables {first} to {last} of VRF {vrf}, which are those of the firewall: its packets \
+         meet what is there, too"
+    )
+}
+
+/// What is said of zones with networks in a VRF that is no IPsec gateway.
+pub(crate) fn doubt_networks(vrf: &str) -> String {
+    format!(
+        "VRF {vrf} has a zone with `networks` and is no IPsec gateway until it has policies: what goes \
+         to these networks leaves in clear by its route (ipsec = \"required\" of the VRF keeps it in)"
+    )
+}
+
+impl Compiled {
+    /// The VRFs that zones have networks in.
+    pub(crate) fn vrfs_of_networks(&self) -> impl Iterator<Item = &str> {
+        let vrfs = self.vrfs.iter().filter(|vrf| !vrf.networks.is_empty());
+        vrfs.map(|vrf| vrf.name.as_str())
+    }
+}
+
+impl Writer<'_> {
+    /// Notes the ports that zones have forgotten.
+    pub(super) fn doubt_ports(&mut self, vrf: &Vrf, ports: &[SitePort]) {
+        let is_zoned = |port: &SitePort| vrf.ports.iter().any(|(_, zoned)| zoned.id == port.id);
+        let becomes = match self.firewall.spec.default {
+            FirewallAction::Reject => "rejected",
+            _ => "dropped",
+        };
+        let of_vrf = ports.iter().filter(|port| port.vrf == vrf.name && port.is_of_hosts());
+        for port in of_vrf.filter(|port| !is_zoned(port)) {
+            self.doubts.insert(format!(
+                "port {} is in no zone of the firewall in VRF {}: what comes by it, and what would \
+                 leave by it, is {becomes} (name it in the `ports` of a zone)",
+                port.name, vrf.name
+            ));
+        }
+    }
+
+    /// Notes the policies and translations whose zones are in no VRF together: a packet comes from a
+    /// zone and goes to one within a VRF.
+    pub(super) fn doubt_pairs(&mut self, vrfs: &[Vrf]) {
+        let Firewall { spec, by_zones, snats, .. } = self.firewall;
+        let meet = |from: u16, to: u16| vrfs.iter().any(|vrf| vrf.has(from) && vrf.has(to));
+        let matching = by_zones.iter().filter(|((from, to), _)| meet(*from, *to));
+        let matching: BTreeSet<usize> = matching.map(|(_, policy)| *policy).collect();
+        let policies = spec.policies.iter().enumerate().filter(|(at, _)| !matching.contains(at));
+        let policies = policies.map(|(at, it)| (Place::Policy(at), &it.from, &it.to));
+        let snats = spec.snats.iter().zip(snats).enumerate().filter(|(_, (_, zones))| {
+            !zones.from.iter().any(|from| zones.to.iter().any(|to| meet(*from, *to)))
+        });
+        let snats = snats.map(|(at, (it, _))| (Place::Snat(at), &it.from, &it.to));
+        for (place, from, to) in policies.chain(snats) {
+            self.doubts.insert(format!(
+                "{place} never matches a packet: no zone of `from` ({}) is in one VRF with a zone of \
+                 `to` ({}), and zones are within one VRF",
+                from.join(", "),
+                to.join(", ")
+            ));
+        }
+    }
+
+    /// Notes the zones whose networks get packets that masquerade leaves alone: nothing says with which
+    /// address.
+    pub(super) fn doubt_masquerade(&mut self, vrf: &Vrf) {
+        for (_, zone) in &vrf.networks {
+            let spec = &self.firewall.spec.zones[usize::from(*zone) - 1];
+            if spec.masquerade.is_some() {
+                self.doubts.insert(format!(
+                    "zone {}: masquerade is for what leaves by its ports, and translates nothing that \
+                     goes to its networks ([[firewall.snat]] does)",
+                    spec.name
+                ));
+            }
+        }
+    }
+}
