@@ -7,7 +7,7 @@ import pytest
 from harness.gateway import Gateway
 from test_firewall import Firewalled
 from test_namespaces import LEFT, attach, both_families
-from test_xfrm_links import batch
+from test_xfrm_links import batch, hosts_of, site  # noqa: F401
 
 pytestmark = pytest.mark.namespaces
 
@@ -95,8 +95,8 @@ s.sendto(b"x", (sys.argv[1], 5301))
 class Stream:
     """A host inside that asks from one port again and again."""
 
-    def __init__(self, host, family):
-        command = ["/usr/bin/python3", "-c", ASK, SERVER[family]]
+    def __init__(self, host, server):
+        command = ["/usr/bin/python3", "-c", ASK, server]
         self.process = host.start(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def stop(self):
@@ -137,10 +137,28 @@ def streaming(topology, tmp_path, firewall, family):
                 for each in (4, 6)
             ],
         )
-        stream = Stream(left, family)
+        stream = Stream(left, SERVER[family])
         stack.callback(stream.stop)
         assert stream.ask().startswith("one "), gateway.drops()
         yield stream, gateway
+
+
+BY_TUNNEL = """
+[firewall]
+[[firewall.zone]]
+name = "inside"
+ports = ["red0"]
+[[firewall.zone]]
+name = "branch"
+ports = ["ipsec7"]
+[[firewall.zone]]
+name = "elsewhere"
+ports = ["ipsec70"]
+[[firewall.policy]]
+from = ["inside"]
+to = ["branch"]
+action = "accept"
+"""
 
 
 def rerouted(gateway):
@@ -225,3 +243,31 @@ def test_what_nobody_answers_leaves_with_the_address_of_its_uplink(topology, tmp
         gateway.run("link", "set", "one", "down")
         assert [said(), said()] == [UPLINKS["two"][family][0]] * 2
         assert rerouted(gateway) == 0
+
+
+@both_families
+def test_connections_wait_for_their_tunnel(site, tmp_path, family):  # noqa: F811
+    """Whose route another link stands in for, in a zone that they are not for."""
+    hosts, (gateway, _) = site
+    here, there = hosts["red"]
+    address = hosts_of(2)[family == 6]
+    file = tmp_path / "fw.toml"
+    file.write_text(BY_TUNNEL)
+    gateway.run("firewall", "replace", file)
+    with contextlib.ExitStack() as stack:
+        command = ["/usr/bin/python3", "-c", ECHO, "branch", address]
+        server = there.start(*command, stdout=subprocess.PIPE, text=True)
+        stack.callback(server.communicate)
+        stack.callback(server.kill)
+        assert server.stdout.readline() == "ready\n"
+        stream = Stream(here, address)
+        stack.callback(stream.stop)
+        assert stream.ask().startswith("branch ")
+        known = identities(gateway)
+        assert "ipsec70" in gateway.run("route", "show", "vrf", "red").stdout
+        gateway.run("link", "set", "ipsec7", "down")
+        assert [stream.ask() for _ in range(2)] == ["nothing"] * 2
+        assert rerouted(gateway) == 2
+        gateway.run("link", "set", "ipsec7", "up")
+        assert stream.ask().startswith("branch ")
+        assert identities(gateway) == known

@@ -56,8 +56,8 @@ fn giving_way(before: &Tables, after: &Tables, (link, name): (PortId, &str)) -> 
     };
     let told: Vec<_> = gone.iter().map(|route| of_table(after, route)).collect();
     Some(format!(
-        "what went by {name} leaves another way, connections that there are too, and in clear unless a \
-         policy says otherwise: {}; `route add blackhole {prefix} metric 4294967295{of}` keeps it in",
+        "what went by {name} leaves another way, and in clear unless a policy or the firewall says \
+         otherwise: {}; `route add blackhole {prefix} metric 4294967295{of}` keeps it in",
         listed(&told)
     ))
 }

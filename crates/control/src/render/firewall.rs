@@ -9,12 +9,18 @@ pub(super) fn report(text: &mut String, report: &FirewallReport) {
     let FirewallReport { added, removed, fell, is_judging } = report;
     // A string takes everything that is written to it.
     let _ = write!(text, "{added} flows added, {removed} removed; ");
-    let _ = match (fell, is_judging) {
-        (fell, false) => writeln!(text, "{fell} connections fell"),
-        (fell, true) => {
-            writeln!(text, "{fell} connections fell so far, and others are still judged")
-        }
+    let fell = fallen(*fell);
+    let _ = match is_judging {
+        false => writeln!(text, "{fell}"),
+        true => writeln!(text, "{fell} so far, and others are still judged"),
     };
+}
+
+fn fallen(count: u64) -> String {
+    match count {
+        1 => "1 connection fell".to_owned(),
+        count => format!("{count} connections fell"),
+    }
 }
 
 /// Zones, policies and translations. What is counted is in docs/firewall.md.
@@ -23,9 +29,9 @@ pub(super) fn firewall(text: &mut String, view: &FirewallView) {
     let mut line = |line: core::fmt::Arguments<'_>| _ = writeln!(text, "{line}");
     let vrfs = view.vrfs.join(", ");
     line(format_args!(
-        "{} flows in VRF {vrfs}; {} connections fell at the last change{}",
+        "{} flows in VRF {vrfs}; {} at the last change{}",
         view.flows,
-        view.fell,
+        fallen(view.fell),
         if view.is_judging { " so far" } else { "" }
     ));
     for (at, (zone, count)) in spec.zones.iter().zip(&view.masqueraded).enumerate() {

@@ -287,8 +287,8 @@ fn who_takes_a_link_away_is_told_what_leaves_by_another_way() {
         other => panic!("{line}: {other:?}"),
     };
     // BASE has a default route of IPv4.
-    let told = "what went by ipsec7 leaves another way, connections that there are too, and in clear \
-                unless a policy says otherwise: 10.77.0.0/16 of VRF main; \
+    let told = "what went by ipsec7 leaves another way, and in clear unless a policy or the \
+                firewall says otherwise: 10.77.0.0/16 of VRF main; \
                 `route add blackhole 10.77.0.0/16 metric 4294967295` keeps it in";
     assert_eq!(leaks(&mut control, "link set ipsec7 down").as_deref(), Some(told));
     assert_eq!(leaks(&mut control, "link set ipsec7 down"), None, "it was down");
