@@ -58,8 +58,8 @@ const BORROWED: u128 = 1 << 33;
 pub(super) const NO_PORT: u16 = u16::MAX;
 const TUNNEL: u16 = u16::MAX - 1;
 
-/// The most flows that a firewall may become.
-const MAX_FLOWS: usize = 65_536;
+/// The most flows that a firewall may become: as many as there may be.
+const MAX_FLOWS: usize = pipeline::MOST_FLOWS;
 
 /// Highest priorities of what has several of them.
 const FIRST_RULE: u32 = 60_000;

@@ -16,6 +16,9 @@ pub(super) fn report(text: &mut String, report: &FirewallReport) {
     };
 }
 
+/// So many are named.
+const FEW_VRFS: usize = 8;
+
 fn fallen(count: u64) -> String {
     match count {
         1 => "1 connection fell".to_owned(),
@@ -27,9 +30,12 @@ fn fallen(count: u64) -> String {
 pub(super) fn firewall(text: &mut String, view: &FirewallView) {
     let FirewallView { spec, .. } = view;
     let mut line = |line: core::fmt::Arguments<'_>| _ = writeln!(text, "{line}");
-    let vrfs = view.vrfs.join(", ");
+    let vrfs = match view.vrfs.len() {
+        0..=FEW_VRFS => format!("VRF {}", view.vrfs.join(", ")),
+        many => format!("{many} VRFs"),
+    };
     line(format_args!(
-        "{} flows in VRF {vrfs}; {} at the last change{}",
+        "{} flows in {vrfs}; {} at the last change{}",
         view.flows,
         fallen(view.fell),
         if view.is_judging { " so far" } else { "" }
