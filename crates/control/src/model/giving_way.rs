@@ -1,7 +1,7 @@
 //! Destinations behind an xfrm link that are reached by another way once it is down or gone.
 
 use api::{LinkChange, LinkName, Refusal, Reply};
-use tables::{Route, RouteKind, TableRef, Tables};
+use tables::{Route, RouteKind, RuleAction, TableRef, Tables};
 use types::{PortId, VrfId};
 
 use super::Draft;
@@ -37,10 +37,15 @@ impl Draft<'_> {
 fn giving_way(before: &Tables, after: &Tables, (link, name): (PortId, &str)) -> Option<String> {
     let loose = before.loose_tables().map(|(number, table)| (TableRef::Number(number), table));
     let of_vrfs = before.vrfs().map(|vrf| (TableRef::Vrf(vrf.id), vrf.routing_table()));
+    let vrf = before.port(link).map_or(VrfId::MAIN, |port| port.spec.vrf);
     let mut gone = Vec::new();
     for (table, routes) in of_vrfs.chain(loose) {
+        let mut others = None;
         for was in routes.routes().filter(|route| leads_by(before, route, |port| port == link)) {
-            let is = after.routing_table(table).and_then(|it| it.route(was.prefix.address()));
+            let route_in =
+                |table| after.routing_table(table).and_then(|it| it.route(was.prefix.address()));
+            let others = others.get_or_insert_with(|| asked_behind(after, table, vrf));
+            let is = route_in(table).or_else(|| others.iter().find_map(|table| route_in(*table)));
             // Another tunnel is as good.
             let is_clear = |port| after.port(port).is_some_and(|port| port.spec.if_id.is_none());
             if is.is_some_and(|route| leads_by(after, route, is_clear)) {
@@ -60,6 +65,22 @@ fn giving_way(before: &Tables, after: &Tables, (link, name): (PortId, &str)) -> 
          otherwise: {}; `route add blackhole {prefix} metric 4294967295{of}` keeps it in",
         listed(&told)
     ))
+}
+
+/// The tables that policy rules may ask if this one, which rules name, has no route. A VRF's own is asked
+/// last of all.
+fn asked_behind(tables: &Tables, table: TableRef, vrf: VrfId) -> Vec<TableRef> {
+    let TableRef::Number(number) = table else { return Vec::new() };
+    let asks =
+        |action: &RuleAction| matches!(action, RuleAction::Table { table, .. } if *table == number);
+    let mut rules: Vec<_> = tables.rules().map(|(_, rule)| rule).collect();
+    rules.sort_by_key(|rule| rule.priority);
+    let behind = rules.iter().skip_while(|rule| !asks(&rule.action)).skip(1);
+    let named = behind.filter_map(|rule| match rule.action {
+        RuleAction::Table { table, .. } => Some(TableRef::Number(table)),
+        _ => None,
+    });
+    named.chain([TableRef::Vrf(vrf), TableRef::Vrf(VrfId::MAIN)]).collect()
 }
 
 /// Whether a route leads by such a port.

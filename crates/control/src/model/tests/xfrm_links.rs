@@ -316,6 +316,21 @@ fn who_takes_a_link_away_is_told_what_leaves_by_another_way() {
     let told = leaks(&mut control, "link set ipsec9 down").unwrap();
     let keeps = "10.88.0.0/16 of VRF red; `route add blackhole 10.88.0.0/16 metric 4294967295 vrf red` keeps";
     assert!(told.contains(keeps), "{told}");
+    // By a table of policy rules, whose packets the next rule leads on.
+    for line in [
+        "link add ipsec10 up type xfrm dev wan if_id 10",
+        "rule add from 10.1.0.0/24 lookup 100",
+        "route add 10.99.0.0/16 dev ipsec10 table 100",
+    ] {
+        run(&mut control, line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    let told = leaks(&mut control, "link set ipsec10 down").unwrap();
+    let keeps =
+        "10.99.0.0/16 of table 100; `route add blackhole 10.99.0.0/16 metric 4294967295 table 100`";
+    assert!(told.contains(keeps), "{told}");
+    run(&mut control, "link set ipsec10 up").unwrap();
+    run(&mut control, "route add blackhole default table 100").unwrap();
+    assert_eq!(leaks(&mut control, "link set ipsec10 down"), None);
     // Other ports are cables.
     assert_eq!(leaks(&mut control, "link set lan down"), None);
 }
