@@ -1,10 +1,11 @@
 //! Routes that stay as they were asked for, and that are shown otherwise as their ports or next
 //! hops have changed: `dead`, by another port, resolved by another next hop.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
 
-use api::RouteView;
-use tables::Tables;
+use api::{RouteKind, RouteView};
+use tables::{TableRef, Tables};
 use types::VrfId;
 
 use crate::model::desired::{Desired, DesiredRoute, Place};
@@ -59,13 +60,21 @@ impl Uses {
             self.places.extend(places(desired, vrf.into()));
         }
         let mut views = Vec::new();
+        // Thousands of routes are by few next hops.
+        let mut by_way: HashMap<Way<'_>, bool> = HashMap::new();
         for place in &self.places {
             let (was, is) = (self.before.get(place), desired.routes.get(place));
             let (Some(was), Some(is)) = (was, is) else { continue };
             for entry in is.iter().filter(|entry| was.contains(entry)) {
-                let then = shown(before, &self.before, *place, entry);
-                let now = shown(tables, &desired.routes, *place, entry);
-                if then != now {
+                let differs = || {
+                    let then = shown(before, &self.before, *place, entry);
+                    then != shown(tables, &desired.routes, *place, entry)
+                };
+                let differs = match Way::of(place.0, entry) {
+                    Some(way) => *by_way.entry(way).or_insert_with(differs),
+                    None => differs(),
+                };
+                if differs {
                     let metric = active(tables, &desired.routes, *place, is);
                     let active = metric == Some(entry.spec.metric);
                     views.push(view(tables, &desired.routes, place.0, entry, active));
@@ -73,6 +82,40 @@ impl Uses {
             }
         }
         views
+    }
+}
+
+/// What says how a route is shown beside what it says itself, if it has one next hop that is on a link.
+#[derive(PartialEq, Eq, Hash)]
+struct Way<'d> {
+    table: TableRef,
+    vrf: &'d str,
+    is_v6: bool,
+    kind: RouteKind,
+    via: Option<IpAddr>,
+    port: Option<&'d str>,
+    port_vrf: Option<&'d str>,
+    nexthop_vrf: Option<&'d str>,
+    is_onlink: bool,
+    prefsrc: Option<IpAddr>,
+}
+
+impl<'d> Way<'d> {
+    fn of(table: TableRef, entry: &'d DesiredRoute) -> Option<Self> {
+        let spec = &entry.spec;
+        let has_one = !spec.recursive && spec.nexthops.is_empty();
+        has_one.then(|| Self {
+            table,
+            vrf: &spec.vrf,
+            is_v6: spec.destination.address().is_ipv6(),
+            kind: spec.kind,
+            via: spec.via,
+            port: spec.port.as_deref(),
+            port_vrf: spec.port_vrf.as_deref(),
+            nexthop_vrf: spec.nexthop_vrf.as_deref(),
+            is_onlink: spec.onlink,
+            prefsrc: spec.prefsrc,
+        })
     }
 }
 
