@@ -58,6 +58,10 @@ reasons! {
     /// The neighbour discovery message asks for or tells of an address that does not concern us, or
     /// is between hosts and routers: the gateway sends no router advertisements and takes none.
     NdNotForUs = "nd_not_for_us",
+    /// ARP or neighbour discovery of another station that has one of the port's own addresses (RFC
+    /// 5227 section 2.4, RFC 4862 section 5.4.4). The address is kept and defended, and the log
+    /// names the station.
+    AddressConflict = "address_conflict",
     /// Multicast listener discovery of a link (RFC 3810): the gateway forwards no multicast.
     MldIgnored = "mld_ignored",
     // IP

@@ -16,6 +16,7 @@ use crate::decide::trace::Step;
 use crate::decide::{entry_link, exit_link};
 use crate::decision::Decision;
 use crate::follower::{Ending, Follower, Frame};
+use crate::host::conflict::Conflicts;
 use crate::host::resolve;
 use crate::stage::queue::{self, Queueing};
 use crate::statistics::WorkerStatistics;
@@ -281,6 +282,8 @@ pub(crate) struct Attached {
     pub failed: Option<PortError>,
     /// Of known neighbours that have moved without being asked.
     pub moves: RateLimiter,
+    /// With stations that have addresses of ours.
+    pub conflicts: Conflicts,
 }
 
 /// Neighbours of a port that may move without being asked: this many a second, and so many at once.
@@ -291,7 +294,13 @@ const MOVE_BURST: u64 = 256;
 impl Attached {
     pub(crate) fn new(port: Box<dyn Port>) -> Self {
         let moves = RateLimiter::new(MOVE_RATE, MOVE_BURST);
-        Self { port, outgoing: Box::default(), failed: None, moves }
+        Self {
+            port,
+            outgoing: Box::default(),
+            failed: None,
+            moves,
+            conflicts: Conflicts::default(),
+        }
     }
 
     pub(crate) fn fail(&mut self, error: PortError) {

@@ -34,6 +34,17 @@ pub enum Event {
         /// The IP address that did not answer.
         address: IpAddr,
     },
+    /// Another station has an address of the port.
+    AddressConflict {
+        /// The port whose address it is.
+        port: PortId,
+        /// As in [`Event::NeighbourSeen`].
+        since: u64,
+        /// The address that both have.
+        address: IpAddr,
+        /// The Ethernet address of the other station.
+        mac: Mac,
+    },
     /// An SA is about to run out of reserved sequence numbers, or its replay window comes near its
     /// edge.
     SequenceNumbers {

@@ -214,7 +214,9 @@ impl Neighbours {
                     _ => false,
                 }
             }
-            Event::SequenceNumbers { .. } | Event::Logged(_) => false,
+            Event::AddressConflict { .. } | Event::SequenceNumbers { .. } | Event::Logged(_) => {
+                false
+            }
         }
     }
 

@@ -79,7 +79,7 @@ const LINES: [&str; 10] = [
 /// A packet by the port `lan`, its outcome, and what some stage says by a member.
 type Case = (&'static str, &'static str, &'static [(&'static str, &'static str, &'static str)]);
 
-const CASES: [Case; 58] = [
+const CASES: [Case; 59] = [
     // For the gateway itself.
     ("icmp 10.1.0.5 > 10.1.0.1", "answered", &[("host", "delivery", "\"answered\"")]),
     ("icmp 10.1.0.5 > 192.0.2.1 size 1500", "answered", &[("generated", "length", "1500")]),
@@ -206,7 +206,8 @@ const CASES: [Case; 58] = [
     ("icmp fd01::5 > fd01::1 type 135 code 1", "dropped", ND_MALFORMED),
     ("icmp fd01::5 > fd01::1 type 136", "delivered", DISCOVERY),
     ("icmp fd01::5 > ff02::1 type 136", "delivered", DISCOVERY),
-    ("icmp fd01::1 > ff02::1 type 136", "dropped", ND_MALFORMED),
+    ("icmp fd01::1 > ff02::1 type 136", "dropped", CONFLICT),
+    ("icmp fd01::1 > ff02::1:ff00:1 type 135", "dropped", CONFLICT),
     ("icmp fd01::5 > fd01::1 type 137", "dropped", NOT_FOR_US),
 ];
 
@@ -215,6 +216,8 @@ const NOT_FOR_US: &[(&str, &str, &str)] =
     &[DISCOVERY[0], ("outcome", "reason", "\"nd_not_for_us\"")];
 const ND_MALFORMED: &[(&str, &str, &str)] =
     &[DISCOVERY[0], ("outcome", "reason", "\"nd_malformed\"")];
+const CONFLICT: &[(&str, &str, &str)] =
+    &[DISCOVERY[0], ("outcome", "reason", "\"address_conflict\"")];
 
 impl World {
     fn described() -> Self {
@@ -312,6 +315,8 @@ fn a_described_packet_fares_as_explained() {
             "answered" => usize::from(!waits),
             // The advertisement that answers a solicitation.
             "delivered" => usize::from(packet.contains("type 135")),
+            // The address is defended by an advertisement.
+            "dropped" if reasons == ["address_conflict"] => 1,
             "dropped" => usize::from(is_told),
             _ => 0,
         };

@@ -350,7 +350,8 @@ impl<'a, T: Trace> Foretelling<'a, '_, T> {
             return self.dropped(DropReason::NdMalformed);
         };
         let port = self.tables.port(port).ok_or(DropReason::NdMalformed);
-        let taken = port.and_then(|port| nd::judge(port, headers, packet));
+        let taken =
+            port.and_then(|port| nd::judge(port, headers, packet, None).map_err(DropReason::from));
         self.trace.step(|| Step::Parse(Parsed::NeighbourDiscovery(kind, taken.is_ok())));
         match taken {
             Ok(_) => Fate::Delivered,

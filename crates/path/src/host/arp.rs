@@ -1,8 +1,8 @@
 //! ARP (RFC 826): answers for our own addresses, and learns who was asked for.
 //!
-//! Exits: `arp_malformed`, `arp_not_for_us`.
+//! Exits: `address_conflict`, `arp_malformed`, `arp_not_for_us`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use packet::{DropReason, Packet};
 use tables::{Event, Port};
@@ -10,6 +10,7 @@ use wire::Mac;
 use wire::arp::{self, Operation};
 use wire::ethernet::EtherType;
 
+use crate::host::conflict::{self, is_conflict};
 use crate::outputs::Outputs;
 
 /// An ARP packet, its link header stripped. `from` is the frame's source.
@@ -17,12 +18,20 @@ pub(crate) fn receive(outputs: &mut Outputs<'_>, port: &Port, packet: Packet, fr
     let Ok(message) = arp::Packet::parse(packet.bytes()) else {
         return outputs.drop(packet, DropReason::ArpMalformed);
     };
-    // Whoever speaks in our name, or in another station's, is not believed.
-    if port.owns(message.sender_ip.into()) || message.sender_mac != from {
+    let sender = message.sender_ip.into();
+    if is_conflict(port, sender, Some(message.sender_mac)) {
+        if conflict::tell(outputs, port, sender, message.sender_mac) {
+            announce(outputs, port, message.sender_ip);
+        }
+        return outputs.drop(packet, DropReason::AddressConflict);
+    }
+    // What we have sent ourselves is no news, and who speaks in another station's name is not
+    // believed.
+    if port.owns(sender) || message.sender_mac != from {
         return outputs.drop(packet, DropReason::ArpMalformed);
     }
     let for_us = port.owns(message.target_ip.into());
-    learn(outputs, port, message.sender_ip.into(), message.sender_mac);
+    learn(outputs, port, sender, message.sender_mac);
     match (message.operation, for_us) {
         (Operation::Request, true) => {
             let reply = message.reply(port.spec.mac);
@@ -32,6 +41,12 @@ pub(crate) fn receive(outputs: &mut Outputs<'_>, port: &Port, packet: Packet, fr
         (Operation::Reply, true) => outputs.buffers.consume(packet),
         (_, false) => outputs.drop(packet, DropReason::ArpNotForUs),
     }
+}
+
+/// Tells everyone on the link that we have an address (RFC 5227 section 1.1, ARP announcement).
+fn announce(outputs: &mut Outputs<'_>, port: &Port, own: Ipv4Addr) {
+    let message = arp::Packet::request(port.spec.mac, own, own);
+    outputs.send_frame(port, Mac::BROADCAST, EtherType::ARP, &message.to_bytes());
 }
 
 /// Passes on what a station said of itself, if the gateway has asked for it, or if it is known and

@@ -1,6 +1,7 @@
 //! The gateway as a host on its links: ARP, neighbour discovery, echo, and ICMP errors.
 
 pub(crate) mod arp;
+pub(crate) mod conflict;
 pub(crate) mod echo;
 pub(crate) mod errors;
 pub(crate) mod nd;

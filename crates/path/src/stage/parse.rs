@@ -169,7 +169,7 @@ pub(crate) fn parse_packets(
     if !slow.is_empty() {
         let mut arrivals = slow.clone().into_iter().map(|at| arrivals[usize::from(at)]);
         parser.judge(batch, &slow, |parser, packet| {
-            Some((packet, Source::new(arrivals.next()?, parser.locality)))
+            Some((packet, Source::new(arrivals.next()?, parser.locality), None))
         });
     }
 }
@@ -368,17 +368,18 @@ impl Packets {
 
 impl<'n> Parser<'_, 'n> {
     /// Judges the packets at the positions of `slow` in full, and closes the gaps that those leave
-    /// which end here. `open` strips the link header, and says where the packet comes from.
+    /// which end here. `open` strips the link header, and says where the packet comes from, and
+    /// from which station if it came in a frame.
     #[inline(never)]
     fn judge(
         &mut self,
         batch: &mut Packets,
         slow: &[u8],
-        mut open: impl FnMut(&mut Self, Packet) -> Option<(Packet, Source)>,
+        mut open: impl FnMut(&mut Self, Packet) -> Option<(Packet, Source, Option<Mac>)>,
     ) {
         let mut judge = |packet| {
-            let (packet, source) = open(self, packet)?;
-            let (packet, headers) = self.packet(packet, &source)?;
+            let (packet, source, from) = open(self, packet)?;
+            let (packet, headers) = self.packet(packet, &source, from)?;
             Some((packet, headers, source))
         };
         let mut slow = slow.iter().map(|at| usize::from(*at));
@@ -413,16 +414,17 @@ impl<'n> Parser<'_, 'n> {
         find_table(batch);
     }
 
-    /// Checks and strips an Ethernet header with its tags. Returns the IP packet behind it, and from
-    /// where it comes: `source`, unless its tags are of another port.
+    /// Checks and strips an Ethernet header with its tags. Returns the IP packet behind it, from
+    /// where it comes, which is `source` unless its tags are of another port, and the station that
+    /// the frame is from.
     fn frame(
         &mut self,
         mut packet: Packet,
         mut port: &'n Port,
         mut source: Source,
-    ) -> Option<(Packet, Source)> {
+    ) -> Option<(Packet, Source, Option<Mac>)> {
         if port.spec.link == LinkKind::Ip {
-            return Some((packet, source));
+            return Some((packet, source, None));
         }
         let Some(header) = ethernet::Header::parse(packet.bytes()) else {
             return self.drop(packet, DropReason::LinkTruncated);
@@ -487,7 +489,7 @@ impl<'n> Parser<'_, 'n> {
             let arrival = Arrival { foreign: true, ..source.arrival };
             source = Source::new(arrival, self.locality);
         }
-        Some((packet, source))
+        Some((packet, source, Some(header.source)))
     }
 
     /// An ARP packet, its link header stripped: as the flows of its VRF say, if there are any.
@@ -532,8 +534,14 @@ impl<'n> Parser<'_, 'n> {
         port.filter(|port| port.spec.up).ok_or(DropReason::PortDown)
     }
 
-    /// Judges an IP packet in full. Returns it with its headers, unless it ends here.
-    fn packet(&mut self, mut packet: Packet, source: &Source) -> Option<(Packet, Headers)> {
+    /// Judges an IP packet in full. Returns it with its headers, unless it ends here. `from` is the
+    /// source of its frame.
+    fn packet(
+        &mut self,
+        mut packet: Packet,
+        source: &Source,
+        from: Option<Mac>,
+    ) -> Option<(Packet, Headers)> {
         let mut headers = match wire::headers::parse(packet.bytes()) {
             Ok(headers) => headers,
             Err(why) => return self.drop(packet, why.into()),
@@ -544,7 +552,7 @@ impl<'n> Parser<'_, 'n> {
             && is_neighbour_discovery(&headers)
             && self.locality.is_local(vrf, port, headers.addresses.destination())
         {
-            nd::receive(self.neighbours, port, packet, &headers);
+            nd::receive(self.neighbours, port, packet, &headers, from);
             return None;
         }
         if matches!(origin, Origin::Port(_)) && mld::is_of_link(packet.bytes(), &headers) {
