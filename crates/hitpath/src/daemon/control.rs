@@ -16,6 +16,7 @@ use tables::{Event, Reader};
 use wire::{Mac, PortId};
 
 use crate::daemon::audit::Audit;
+use crate::daemon::conflict_log::{Conflict, ConflictLog};
 use crate::daemon::connection_log::ConnectionLog;
 use crate::daemon::interfaces::{GONE, Interfaces};
 use crate::daemon::monitors::Monitors;
@@ -122,6 +123,7 @@ pub(crate) struct ControlThread {
     /// What keeps sequence numbers, if they are kept, and where messages to this thread go.
     sequences: Option<(sequences::Writer, SyncSender<Message>)>,
     packet_log: PacketLog,
+    conflict_log: ConflictLog,
     nat_log: NatLog,
     connection_log: ConnectionLog,
     taps: Taps,
@@ -163,6 +165,7 @@ impl ControlThread {
             keeper,
             sequences,
             packet_log: PacketLog::default(),
+            conflict_log: ConflictLog::default(),
             nat_log: NatLog::default(),
             connection_log: ConnectionLog::default(),
             taps,
@@ -243,6 +246,13 @@ impl ControlThread {
                     let tables = self.reader.load();
                     if let Some(line) = self.packet_log.line(&packet, tables, now) {
                         tracing::info!("{line}");
+                    }
+                }
+                Event::AddressConflict { port, since, address, mac } => {
+                    let conflict = Conflict { port: (port, since), address, mac };
+                    let tables = self.reader.load();
+                    if let Some((vrf, line)) = self.conflict_log.line(&conflict, tables, now) {
+                        tracing::warn!(vrf, "{line}");
                     }
                 }
                 event => self.handler.control.event(event, now),

@@ -11,6 +11,7 @@ mod asking;
 pub(crate) mod audit;
 pub(crate) mod bearer;
 mod compiler;
+mod conflict_log;
 mod connection_events;
 mod connection_log;
 mod connections;
