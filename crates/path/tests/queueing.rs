@@ -151,6 +151,37 @@ fn what_waits_goes_with_its_port_and_stays_with_a_change() {
     assert_eq!(gateway.publisher.current().qdiscs().iter().len(), 0);
 }
 
+/// What waits for a port that moves to another VRF leaves neither here nor there, and costs what comes
+/// behind it no time.
+#[test]
+fn what_waits_for_a_port_that_moves_takes_nothing_of_the_rate() {
+    let mut gateway = shaped(Some(pfifo(40)));
+    (0..30).for_each(|flow| gateway.receive(LAN, &datagram(flow)));
+    assert_eq!((gateway.sent(WAN).len(), gateway.worker.held()), (2, 28));
+    let moved = |gateway: &mut Gateway, vrf| {
+        gateway.change(|tables| {
+            let spec = PortSpec { vrf, ..tables.port(WAN).unwrap().spec.clone() };
+            tables.update_port(WAN, spec).unwrap();
+        });
+    };
+    let mut red = VrfId::MAIN;
+    gateway.change(|tables| red = tables.add_vrf("red").unwrap());
+    moved(&mut gateway, red);
+    moved(&mut gateway, VrfId::MAIN);
+    gateway.change(|tables| {
+        let via = RouteSpec::Via { port: WAN, address: ip("192.168.11.1") };
+        tables.set_route(VrfId::MAIN, prefix("0.0.0.0/0"), via).unwrap();
+        tables.set_neighbour(WAN, ip("192.168.11.1"), PEER_MAC).unwrap();
+    });
+    gateway.receive(LAN, &datagram(77));
+    gateway.wait(Duration::from_millis(2));
+    assert_eq!(gateway.dropped(DropReason::QdiscFlushed), 28);
+    assert_eq!((gateway.sent(WAN).len(), gateway.worker.held()), (1, 0));
+    let counters = on(&gateway, ON_WAN).root.counters;
+    assert_eq!((counters.packets.read(), counters.drops.read()), (3, 28));
+    gateway.assert_nothing_lost();
+}
+
 /// Packets that waited for a neighbour, ESP packets, and what the gateway says itself.
 #[test]
 fn all_that_leaves_passes() {

@@ -151,11 +151,13 @@ impl<T: Item> Discipline<T> {
         });
     }
 
-    /// The item that is to leave now, if one is.
+    /// The item that is to leave now, if one is. Those that may not leave any more are dropped, and cost
+    /// those behind them nothing of the rate.
     pub fn dequeue(
         &mut self,
         slots: &mut Slots<T>,
         now: Nanoseconds,
+        may_leave: impl Fn(&T) -> bool,
         mut dropped: impl FnMut(T, Dropped),
     ) -> Option<T> {
         let (outer, inner) = (&mut self.outer, &mut self.inner);
@@ -169,6 +171,11 @@ impl<T: Item> Discipline<T> {
                 inner.packets += 1;
                 inner.bytes += u64::from(item.length());
                 self.head = Some(item);
+            }
+            if let Some(item) = self.head.take_if(|item| !may_leave(item)) {
+                outer.drops += 1;
+                dropped(item, Dropped::Flushed);
+                continue;
             }
             let length = self.head.as_ref().map_or(0, Item::length);
             if let Some(bucket) = &mut self.bucket {

@@ -45,7 +45,7 @@ pub enum Dropped {
     Congestion,
     /// It is longer than the token bucket.
     TooLong,
-    /// The discipline was emptied.
+    /// The discipline was emptied, or the item may not leave any more.
     Flushed,
 }
 

@@ -11,7 +11,17 @@ use types::qdisc::{FqCodel, Pfifo, Qdisc, Tbf};
 
 #[derive(Clone, Debug)]
 enum Step {
-    Arrive { flow: u32, length: u32, speaks_ecn: bool, has_room: bool },
+    Arrive {
+        flow: u32,
+        length: u32,
+        speaks_ecn: bool,
+        has_room: bool,
+    },
+    /// One that may not leave by the time it could.
+    ArriveDead {
+        flow: u32,
+        length: u32,
+    },
     Leave,
     Pass(u64),
     Change(Qdisc, Option<Qdisc>),
@@ -42,6 +52,8 @@ fn step() -> impl Strategy<Value = Step> {
                 flow: flow << 29, length, speaks_ecn, has_room
             }
         ),
+        1 => (0_u32..6, 64_u32..1515)
+            .prop_map(|(flow, length)| Step::ArriveDead { flow: flow << 29, length }),
         8 => Just(Step::Leave),
         4 => (1..30 * MILLISECOND).prop_map(Step::Pass),
         1 => tree().prop_map(|(root, child)| Step::Change(root, child)),
@@ -73,10 +85,19 @@ proptest! {
                     discipline.enqueue(now, frame, has_room, drop);
                     prop_assert!(has_room || discipline.len() <= before);
                 }
+                Step::ArriveDead { flow, length } => {
+                    came += 1;
+                    let frame = Frame { is_dead: true, ..Frame::new(came, flow, length) };
+                    discipline.enqueue(now, frame, true, drop);
+                }
                 Step::Leave => {
-                    let next = discipline.next();
+                    let (next, gone) = (discipline.next(), discipline.statistics().drops);
                     if let Some(frame) = discipline.dequeue(now, drop) {
-                        prop_assert!(matches!(next, Next::At(at) if at <= now), "{:?}", next);
+                        prop_assert!(!frame.is_dead);
+                        // One that might not leave was the next.
+                        let is_other = discipline.statistics().drops != gone;
+                        let is_due = matches!(next, Next::At(at) if at <= now);
+                        prop_assert!(is_due || is_other, "{:?}", next);
                         // Of one flow, in the order in which they came.
                         let last = in_order.insert(frame.flow, frame.number);
                         prop_assert!(last < Some(frame.number));
@@ -95,7 +116,7 @@ proptest! {
                     prop_assert!(discipline.discipline.is_empty());
                 }
             }
-            let counted = discipline.discipline.statistics();
+            let counted = discipline.statistics();
             prop_assert!(discipline.len() <= 151);
             prop_assert_eq!(counted.queued, discipline.len() as u64);
             prop_assert_eq!(counted.packets, sent.len() as u64);
@@ -207,4 +228,25 @@ fn what_cannot_stand_under_another_is_refused() {
     assert!(Settings::new(&tbf, Some(&tbf)).is_none());
     assert!(Settings::new(&fifo, Some(&fifo)).is_none());
     assert!(Settings::new(&fifo, Some(&tbf)).is_none());
+}
+
+/// What may not leave any more takes nothing of the rate, and is no packet that was sent.
+#[test]
+fn those_that_may_not_leave_delay_nobody() {
+    for child in
+        [None, Some(Qdisc::Pfifo(Pfifo { limit: 100 })), Some(Qdisc::FqCodel(FqCodel::default()))]
+    {
+        // A packet a second, behind one at once.
+        let mut discipline = tbf(1_000, 1_000, child);
+        for number in 0..50 {
+            let frame = Frame { is_dead: true, ..Frame::new(number, 0, 1_000) };
+            discipline.enqueue(0, frame, true, none);
+        }
+        discipline.enqueue(0, Frame::new(50, 0, 1_000), true, none);
+        let mut flushed = 0;
+        let left = discipline.dequeue(0, |_, why| flushed += u32::from(why == Dropped::Flushed));
+        assert_eq!((left.map(|frame| frame.number), flushed), (Some(50), 50));
+        let counted = discipline.statistics();
+        assert_eq!((counted.packets, counted.drops, counted.queued), (1, 50, 0));
+    }
 }

@@ -42,6 +42,14 @@ pub(crate) struct Queued {
     flow: u32,
 }
 
+impl Queued {
+    /// Whether it may leave still. By a port that has moved it would leave in another VRF; by one that is
+    /// gone it leaves no more, nor by another port that has its number.
+    fn may_leave(&self, objects: Objects<'_>) -> bool {
+        objects.port(self.port).is_some_and(|port| port.since == self.since && port.spec.up)
+    }
+}
+
 impl Item for Queued {
     fn length(&self) -> u32 {
         self.packet.len() as u32
@@ -508,8 +516,9 @@ impl Owner {
                 self.touched.push(number);
             }
             let before = place.discipline.len();
-            let buffers = &mut outputs.buffers;
-            let item = place.discipline.dequeue(slots, now.0, |item, why| {
+            let (buffers, objects) = (&mut outputs.buffers, outputs.objects);
+            let may_leave = |item: &Queued| item.may_leave(objects);
+            let item = place.discipline.dequeue(slots, now.0, may_leave, |item, why| {
                 *held_large -= usize::from(item.packet.is_large());
                 buffers.drop_waiting(item.packet, reason(why));
             });

@@ -16,11 +16,13 @@ pub(crate) struct Frame {
     pub(crate) length: u32,
     pub(crate) speaks_ecn: bool,
     pub(crate) is_marked: bool,
+    /// Whether it may not leave any more.
+    pub(crate) is_dead: bool,
 }
 
 impl Frame {
     pub(crate) fn new(number: u64, flow: u32, length: u32) -> Self {
-        Self { number, flow, length, speaks_ecn: false, is_marked: false }
+        Self { number, flow, length, speaks_ecn: false, is_marked: false, is_dead: false }
     }
 }
 
@@ -64,12 +66,16 @@ impl Rig {
         self.discipline.enqueue(&mut self.slots, now, frame, has_room, dropped);
     }
 
+    pub(crate) fn statistics(&self) -> qdisc::Statistics {
+        self.discipline.statistics()
+    }
+
     pub(crate) fn dequeue(
         &mut self,
         now: u64,
         dropped: impl FnMut(Frame, Dropped),
     ) -> Option<Frame> {
-        self.discipline.dequeue(&mut self.slots, now, dropped)
+        self.discipline.dequeue(&mut self.slots, now, |frame| !frame.is_dead, dropped)
     }
 
     pub(crate) fn change(
