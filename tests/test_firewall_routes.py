@@ -271,3 +271,29 @@ def test_connections_wait_for_their_tunnel(site, tmp_path, family):  # noqa: F81
         gateway.run("link", "set", "ipsec7", "up")
         assert stream.ask().startswith("branch ")
         assert identities(gateway) == known
+
+
+@both_families
+@pytest.mark.parametrize("first", ["one", "two"], ids=["masqueraded", "not-masqueraded"])
+def test_what_nobody_answers_is_translated_as_its_zone_is(topology, tmp_path, family, first):
+    """Of two zones, of which one is masqueraded: a stream that has begun by the one goes on by the other."""
+    both = together(False).replace('ports = ["one", "two"]', 'ports = ["one"]\nmasquerade = "both"')
+    both += '[[firewall.zone]]\nname = "branch"\nports = ["two"]\n'
+    both += '[[firewall.policy]]\nfrom = ["inside"]\nto = ["branch"]\naction = "accept"\n'
+    sources = {"one": UPLINKS["one"][family][0], "two": LEFT[family][1]}
+    other = "two" if first == "one" else "one"
+    with streaming(topology, tmp_path, both, family) as (stream, gateway):
+        route = [f"{SERVER[family]}/{32 if family == 4 else 128}", "via"]
+        gateway.run("route", "replace", *route, UPLINKS[first][family][1], "metric", "5")
+        left = topology["left"]
+
+        def said():
+            left.run("/usr/bin/python3", "-c", SAY, SERVER[family])
+            (connection,) = gateway.json("conntrack", "-L", "-p", "udp", "--orig-port-dst", "5301")
+            return connection["reply"]["destination"]
+
+        assert [said(), said()] == [sources[first]] * 2
+        gateway.run("route", "replace", *route, UPLINKS[other][family][1], "metric", "5")
+        assert [said(), said()] == [sources[other]] * 2
+        # One that is answered is opened anew by the other, if it was masqueraded.
+        assert rerouted(gateway) == 0

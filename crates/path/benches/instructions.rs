@@ -482,6 +482,8 @@ fn track(tables: &mut Tables, is_translated: bool, connections: u32) {
     let ct = |commit, table| Ct {
         commit,
         force: false,
+        anew: false,
+        owner: 0,
         zone: Zone::Vrf,
         table,
         nat: (is_translated && !commit).then(NatSpec::default),
@@ -494,11 +496,7 @@ fn track(tables: &mut Tables, is_translated: bool, connections: u32) {
         FlowAction::Set { word: SetWord::SetField, field: Field::CtLabel, value: 1, mask: 1 };
     let commit = Ct {
         exec: vec![label],
-        nat: is_translated.then_some(NatSpec {
-            new: Some(Arc::new(nat)),
-            twice: false,
-            anew: false,
-        }),
+        nat: is_translated.then_some(NatSpec { new: Some(Arc::new(nat)), twice: false }),
         ..ct(true, None)
     };
     let (new, est) = (CtState::NEW | CtState::TRK, CtState::EST | CtState::TRK);

@@ -254,6 +254,8 @@ fn what_is_not_done_is_refused_when_it_is_asked_for() {
     let plain = Ct {
         commit: true,
         force: false,
+        anew: false,
+        owner: 0,
         zone: pipeline::Zone::Vrf,
         table: None,
         nat: None,

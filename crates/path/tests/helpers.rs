@@ -32,8 +32,19 @@ fn flow(table: u8, priority: u16, conditions: &[Condition], actions: &[Action]) 
 }
 
 fn ct(commit: bool, table: Option<u8>, nat: Option<NatSpec>, alg: Option<Alg>) -> Action {
-    let (force, zone, exec) = (false, pipeline::Zone::Vrf, Vec::new());
-    Action::Ct(Box::new(Ct { commit, force, zone, table, nat, exec, alg, limit: None }))
+    let (force, anew, zone, exec) = (false, false, pipeline::Zone::Vrf, Vec::new());
+    Action::Ct(Box::new(Ct {
+        commit,
+        force,
+        anew,
+        owner: 0,
+        zone,
+        table,
+        nat,
+        exec,
+        alg,
+        limit: None,
+    }))
 }
 
 fn has(state: CtState) -> Condition {
@@ -55,7 +66,6 @@ fn gateway(outside: Option<&str>) -> Gateway {
             blocks: None,
         })),
         twice: true,
-        anew: false,
     });
     let control = |number: u8, alg: Alg, (field, port): (Field, u128)| {
         let to: [Condition; 2] = [(Field::NwProto, number.into(), 0xff), (field, port, 0xffff)];

@@ -6,6 +6,8 @@ mod fixture;
 #[path = "fixture/flows.rs"]
 mod flows;
 
+use std::net::IpAddr;
+
 use conntrack::Connection;
 use fixture::*;
 use flow::{CacheMode, CacheSettings};
@@ -160,38 +162,93 @@ fn what_has_no_route_ends_by_that() {
     }
 }
 
-/// Its packets leave with the address of the port that they leave by, also before anybody has answered.
+/// Packets leave as flows translate what leaves by their port, also before anybody has answered.
 #[test]
 fn what_nobody_has_answered_is_made_anew_with_another_source() {
-    let with = |anew: &str| {
-        let leaving = |port: &str, source: &str| {
+    const UP: &str = "nat(src=203.0.113.9)";
+    const POOL: &str = "nat(src=203.0.113.10-203.0.113.11)";
+    const NO_NAT: &str = "";
+    let with = |anew: &str, nats: [&str; 2]| {
+        let leaving = |port: &str, nat: &str| {
+            let ct = if nat.is_empty() { "ct(commit" } else { "ct(commit," };
             format!(
                 "table=1,priority=8,ct_state=+trk+new,in_port=lan,oif={port},ip,\
-                 actions=ct(commit,nat(src={source}{anew})),NORMAL\n"
+                 actions={ct}{nat}{anew}),NORMAL\n"
             )
         };
         let tracked = "priority=10,ip,actions=ct(nat,table=1)\n";
         let answers = "table=1,priority=9,ct_state=+trk+est,ip,actions=NORMAL\n";
-        [tracked, answers, &leaving("wan", "203.0.113.9"), &leaving("lan", "203.0.113.10")].concat()
+        [tracked, answers, &leaving("wan", nats[0]), &leaving("lan", nats[1])].concat()
     };
-    for (anew, source) in [(",anew", "203.0.113.10"), ("", "203.0.113.9")] {
+    let fits = |nat: &str, source: IpAddr| match nat {
+        UP => source == ip("203.0.113.9"),
+        POOL => [ip("203.0.113.10"), ip("203.0.113.11")].contains(&source),
+        _ => source == ip(HERE[0]),
+    };
+    for (nats, anew) in [
+        ([UP, POOL], true),
+        ([UP, NO_NAT], true),
+        ([NO_NAT, POOL], true),
+        ([POOL, UP], true),
+        ([UP, POOL], false),
+        ([UP, NO_NAT], false),
+    ] {
         for mode in [CacheMode::On, CacheMode::Off] {
             let settings = CacheSettings { mode, ..CacheSettings::default() };
-            let mut gateway = Gateway::with_caches(flows::tables(&with(anew)), [settings; 4], 7);
+            let flows = with(if anew { ",anew" } else { "" }, nats);
+            let mut gateway = Gateway::with_caches(flows::tables(&flows), [settings; 4], 7);
             let sent_from = |gateway: &mut Gateway, port| {
                 gateway.receive(LAN, &out(0));
                 let (_, sent) = gateway.sent_one(port);
                 wire::headers::parse(&sent).unwrap().addresses.source()
             };
             for _ in 0..3 {
-                assert_eq!(sent_from(&mut gateway, WAN), ip("203.0.113.9"));
+                let source = sent_from(&mut gateway, WAN);
+                assert!(fits(nats[0], source), "{flows}: {source}");
             }
-            let accounted = connections(&gateway);
+            assert_eq!(connections(&gateway).len(), 1);
             gateway.change(lead_back);
-            for _ in 0..3 {
-                assert_eq!(sent_from(&mut gateway, LAN), ip(source), "{anew}");
+            let sources = [0, 1, 2].map(|_| sent_from(&mut gateway, LAN));
+            let [connection] = &connections(&gateway)[..] else { panic!("one connection") };
+            let answered = connection.reply.addresses.destination();
+            if anew {
+                assert!(
+                    sources.iter().all(|source| fits(nats[1], *source)),
+                    "{flows}: {sources:?}"
+                );
+                assert_eq!(sources, [answered; 3]);
+            } else {
+                assert_eq!(answered, ip("203.0.113.9"), "as in Open vSwitch");
             }
-            assert_eq!((accounted.len(), connections(&gateway).len()), (1, 1));
+            gateway.assert_nothing_lost();
+        }
+    }
+}
+
+/// Who sends the same packets by another port does not take a connection over.
+#[test]
+fn a_connection_is_of_who_has_opened_it() {
+    let with = |owner: &str| {
+        format!(
+            "priority=10,ip,actions=ct(nat,table=1)
+            table=1,priority=9,ct_state=+trk+est,ip,actions=NORMAL
+            table=1,priority=8,ct_state=+trk+new,ip,\
+            actions=ct(commit,anew{owner},exec(move:NXM_OF_IN_PORT[]->NXM_NX_CT_LABEL[0..15])),NORMAL"
+        )
+    };
+    for (owner, by) in [(",owner=0xffff", LAN), ("", WAN)] {
+        for mode in [CacheMode::On, CacheMode::Off] {
+            let settings = CacheSettings { mode, ..CacheSettings::default() };
+            let mut tables = flows::tables(&with(owner));
+            set_side(&mut tables, LAN, tables::Side::Unset);
+            let mut gateway = Gateway::with_caches(tables, [settings; 4], 7);
+            gateway.receive(LAN, &out(0));
+            for _ in 0..3 {
+                gateway.receive(WAN, &out(0));
+            }
+            assert_eq!(gateway.sent(WAN).len(), 4);
+            let labels: Vec<_> = connections(&gateway).iter().map(|it| it.label).collect();
+            assert_eq!(labels, [by.0.into()], "{owner}");
             gateway.assert_nothing_lost();
         }
     }

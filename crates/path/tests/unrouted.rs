@@ -28,8 +28,7 @@ fn flows(translates: Option<NatEnd>, to_nowhere: Action) -> Vec<Flow> {
         endpoint_independent: false,
         blocks: None,
     };
-    let nat =
-        translates.map(|end| NatSpec { new: Some(Arc::new(new(end))), twice: false, anew: false });
+    let nat = translates.map(|end| NatSpec { new: Some(Arc::new(new(end))), twice: false });
     let on = match nat {
         None => Action::GotoTable(2),
         nat => ct(true, Some(2), nat),

@@ -18,6 +18,13 @@ pub struct Ct {
     pub commit: bool,
     /// Whether a connection that was opened from the other side is replaced. Needs `commit`.
     pub force: bool,
+    /// Whether a connection that is there, that nobody has answered yet, and whose source is translated
+    /// otherwise than it would be now, is made anew by the side that has opened it. Needs `commit`. An
+    /// extension of ours.
+    pub anew: bool,
+    /// Bits of the label that say whose the connection is, or none: a packet that would write others there
+    /// changes nothing of a connection that is there. Needs `commit`. An extension of ours.
+    pub owner: u128,
     /// The zone.
     pub zone: Zone,
     /// Where the tracked packet goes on. Without it, it is tracked alone.
@@ -87,9 +94,6 @@ pub struct NatSpec {
     /// Whether it counts too for a connection whose other end a `ct` before it translates, of the same
     /// packet. An extension of ours: in Open vSwitch a connection that is there is translated no more.
     pub twice: bool,
-    /// Whether a connection that is there, and whose source is another one than it would get now, is made
-    /// anew by the side that has opened it. An extension of ours.
-    pub anew: bool,
 }
 
 /// The translation of a new connection.

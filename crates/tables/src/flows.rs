@@ -379,10 +379,12 @@ mod tests {
             endpoint_independent: true,
             blocks: None,
         };
-        let nat = Some(NatSpec { new: Some(Arc::new(new)), twice: false, anew: false });
+        let nat = Some(NatSpec { new: Some(Arc::new(new)), twice: false });
         let ct = Ct {
             commit: true,
             force: false,
+            anew: false,
+            owner: 0,
             table: None,
             zone: Zone::Number(Number::This(0)),
             nat,

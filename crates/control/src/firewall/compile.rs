@@ -12,7 +12,8 @@
 //! | 245 | rejects what was logged before |
 //! | 246 | packets of connections: those that leave by the port that their connection knows pass |
 //! | 247 | the others pass if that port is in the same zone, unless it has another address to masquerade with |
-//! | 248 | makes connections that a helper has announced |
+//! | 248 | packets that a helper has announced: those pass that go to a zone of the connection that did |
+//! | 249 | makes their connections |
 //!
 //! The label of a connection says who made it and by which ports, so that it can be judged by other
 //! rules later, and that its packets go where those are: bits 0 to 15 are the port that the first packet
@@ -46,14 +47,15 @@ const REJECT: u8 = 245;
 const KNOWN: u8 = 246;
 const MOVED: u8 = 247;
 const EXPECTED: u8 = 248;
+const MADE: u8 = 249;
 
 /// The tables of the firewall beside table 0, where flows by hand are before it.
-pub(crate) const TABLES: core::ops::RangeInclusive<u8> = UNTRACKED..=EXPECTED;
+pub(crate) const TABLES: core::ops::RangeInclusive<u8> = UNTRACKED..=MADE;
 
 /// The bit of a connection's label that says that the firewall made it.
 pub(super) const LABEL: u128 = 1 << 32;
 /// The bit that says that its source is the address of the port that it left by.
-const BORROWED: u128 = 1 << 33;
+pub(super) const BORROWED: u128 = 1 << 33;
 /// In place of a port's number in a label: the gateway, and a network behind a tunnel.
 pub(super) const NO_PORT: u16 = u16::MAX;
 const TUNNEL: u16 = u16::MAX - 1;
@@ -259,13 +261,19 @@ struct Writer<'f> {
 /// A connection counts for the limits of the zone that its first packet comes from.
 const LIMIT: &str = "limit=NXM_NX_REG0[0..15],";
 /// Notes who made a connection and by which ports its first packet came and leaves.
-const COMMIT: &str = "exec(set_field:0x100000000/0x100000000->ct_label,\
+const COMMIT: &str = "exec(set_field:0x100000000/0x300000000->ct_label,\
                       move:NXM_OF_IN_PORT[]->NXM_NX_CT_LABEL[0..15],\
                       move:NXM_NX_REG2[0..15]->NXM_NX_CT_LABEL[16..31])";
+/// The same of what a helper has announced, which is translated as the connection is that did.
+const COMMIT_ANNOUNCED: &str = "exec(set_field:0x100000000/0x100000000->ct_label,\
+                                move:NXM_OF_IN_PORT[]->NXM_NX_CT_LABEL[0..15],\
+                                move:NXM_NX_REG2[0..15]->NXM_NX_CT_LABEL[16..31])";
 /// The same, where the source becomes the address of the port that it leaves by.
 const COMMIT_BORROWED: &str = "exec(set_field:0x300000000/0x300000000->ct_label,\
                                move:NXM_OF_IN_PORT[]->NXM_NX_CT_LABEL[0..15],\
                                move:NXM_NX_REG2[0..15]->NXM_NX_CT_LABEL[16..31])";
+/// Whose a connection is: of who came by the port that its first packet came by.
+const OWNER: &str = "owner=0xffff,";
 /// Packets for a forwarded port, and packets that a helper has announced.
 const FORWARDED: &str = "reg3=0x1";
 const ANNOUNCED: &str = "reg3=0x2";
@@ -309,9 +317,10 @@ impl Writer<'_> {
         self.add((vrf, REJECT), 0, Cookie::Other, "", "reject")?;
         self.known(vrf)?;
         self.moved(vrf)?;
+        self.expected(vrf)?;
         for family in ["ip", "ipv6"] {
-            let actions = format!("ct(commit,{COMMIT}),NORMAL");
-            self.add((vrf, EXPECTED), 1, Cookie::Other, family, &actions)?;
+            let actions = format!("ct(commit,{COMMIT_ANNOUNCED}),NORMAL");
+            self.add((vrf, MADE), 1, Cookie::Other, family, &actions)?;
         }
         Ok(())
     }
@@ -360,9 +369,11 @@ impl Writer<'_> {
             }
         }
         // What a helper has announced for a connection of the firewall's, whose label it has.
+        let ends = "move:NXM_NX_CT_LABEL[16..31]->NXM_NX_REG5[0..15],\
+                    move:NXM_NX_CT_LABEL[0..15]->NXM_NX_REG6[0..15]";
         for family in ["ip", "ipv6"] {
             let matches = format!("{family},ct_state=+new+rel+trk,ct_label={LABEL:#x}/{LABEL:#x}");
-            let actions = format!("set_field:0x2->reg3,ct(commit,nat,table={TO})");
+            let actions = format!("{ends},set_field:0x2->reg3,ct(commit,nat,table={TO})");
             self.add((vrf, FROM), 63_000, other, &matches, &actions)?;
         }
         let next = |zone: u16| format!("set_field:{zone:#x}->reg0,goto_table:{FORWARD}");
@@ -523,7 +534,7 @@ impl Writer<'_> {
         // connection to the same server, which was forwarded from another address.
         for (priority, forwarded, nat) in [(0, "", ""), (1, ",reg3=0x1", "nat(src,twice),")] {
             for family in ["ip", "ipv6"] {
-                let commit = format!("ct(commit,{nat}{limit}{COMMIT}),NORMAL");
+                let commit = format!("ct(commit,anew,{OWNER}{nat}{limit}{COMMIT}),NORMAL");
                 let matches = format!("{family}{forwarded}");
                 self.add((vrf, NAT), priority, other, &matches, &commit)?;
             }
@@ -531,10 +542,10 @@ impl Writer<'_> {
         for (at, spec) in firewall.spec.snats.iter().enumerate() {
             let Pair { from, to } = &firewall.snats[at];
             let actions = match (spec.addresses, spec.ports) {
-                (None, _) => format!("ct(commit,{limit}{COMMIT}),NORMAL"),
+                (None, _) => format!("ct(commit,anew,{OWNER}{limit}{COMMIT}),NORMAL"),
                 (Some(addresses), ports) => {
                     let source = pool(&addresses, ports);
-                    format!("ct(commit,nat(src={source},twice),{limit}{COMMIT}),NORMAL")
+                    format!("ct(commit,anew,{OWNER}nat(src={source},twice),{limit}{COMMIT}),NORMAL")
                 }
             };
             for (from, to) in from.iter().flat_map(|from| to.iter().map(move |to| (from, to))) {
@@ -555,7 +566,7 @@ impl Writer<'_> {
         let looped: BTreeSet<u16> =
             firewall.forward_zones.iter().flat_map(|(_, hairpin)| hairpin).copied().collect();
         let borrows = |own: IpAddr| {
-            format!("ct(commit,nat(src={own},twice,anew),{limit}{COMMIT_BORROWED}),NORMAL")
+            format!("ct(commit,anew,{OWNER}nat(src={own},twice),{limit}{COMMIT_BORROWED}),NORMAL")
         };
         for (zone, port) in &vrf.ports {
             let masquerade = firewall.spec.zones[usize::from(*zone) - 1].masquerade;

@@ -6,7 +6,7 @@ use api::FirewallAction;
 use conntrack::{Connection, Role, Tuple};
 use types::{PortId, Protocol};
 
-use super::compile::{Compiled, LABEL, NO_PORT, Vrf};
+use super::compile::{BORROWED, Compiled, LABEL, NO_PORT, Vrf};
 use super::services::{Service, Type};
 use super::{Firewall, GATEWAY, Part, matches, parts};
 
@@ -25,6 +25,8 @@ pub(crate) struct Seen {
     pub(crate) forwarded: Option<(IpAddr, u16)>,
     /// What the source has become, if it is translated.
     pub(crate) translated: Option<(IpAddr, u16)>,
+    /// Whether that is the address of the port that it left by, and so changes with that.
+    pub(crate) is_borrowed: bool,
 }
 
 impl Seen {
@@ -49,6 +51,7 @@ impl Seen {
             // A port alone changes where that of another connection is in the way.
             translated: (connection.is_snat && client != source)
                 .then_some((client, if is_icmp { 0 } else { reply.destination })),
+            is_borrowed: label & BORROWED != 0,
         })
     }
 }
@@ -122,12 +125,14 @@ impl Firewall {
         let v6 = seen.source.is_ipv6();
         let port = vrf.ports.iter().find(|(zone, port)| *zone == to && port.id == seen.ports[1]);
         let own = port.map(|(_, port)| port.address(v6));
+        let is_borrowed =
+            |own: IpAddr| seen.is_borrowed && seen.translated.is_some_and(|(is, _)| is == own);
         // As in table 244, the highest priority first.
         let loops = is_forwarded
             && from == to
             && self.forward_zones.iter().any(|(_, hairpin)| hairpin.contains(&to));
         if let (true, Some(Some(own))) = (loops, own) {
-            return seen.translated.is_some_and(|(is, _)| is == own);
+            return is_borrowed(own);
         }
         let snat = self.spec.snats.iter().zip(&self.snats).find(|(spec, zones)| {
             zones.from.contains(&from)
@@ -141,13 +146,13 @@ impl Firewall {
             return seen.translated.is_some_and(|(is, port)| {
                 let has_ports = seen.protocol.has_ports();
                 let in_range = |(first, last)| !has_ports || (first <= port && port <= last);
-                addresses.contains(is) && spec.ports.is_none_or(in_range)
+                !seen.is_borrowed && addresses.contains(is) && spec.ports.is_none_or(in_range)
             });
         }
         let zone = usize::from(to).checked_sub(1).and_then(|at| self.spec.zones.get(at));
         let masquerades = zone.and_then(|zone| zone.masquerade).is_some_and(|it| it.is_for(v6));
         match own.filter(|_| masquerades) {
-            Some(Some(own)) => seen.translated.is_some_and(|(is, _)| is == own),
+            Some(Some(own)) => is_borrowed(own),
             // It would be dropped.
             Some(None) => false,
             None => seen.translated.is_none(),

@@ -203,8 +203,9 @@ impl Said {
     }
 
     /// No connection is made of a packet that its route, a policy or a filter ends behind the flows: it
-    /// would only fill the table. Nor does one end for that of which these would let no packet pass. What a new source would be, and so what becomes of the packet then,
-    /// is known when the connection is there, and then it goes again.
+    /// would only fill the table. Nor does a connection end by a packet that these end. What a new source
+    /// would be, and so what becomes of the packet then, is known when the connection is there, and then it
+    /// goes again.
     pub(super) fn is_refused_behind(
         &self,
         decision: &Decision,
@@ -262,6 +263,7 @@ fn ask(
         has_too_many: false,
         commits: ArrayVec::new(),
         wants_whole: false,
+        known_exit: None,
         asked: None,
     };
     let mut outcome = Outcome::new(Fields::of(key, mark));

@@ -34,6 +34,8 @@ pub(super) struct Wanted<'c> {
     has_nat: bool,
     /// Whether a connection with another source is made anew.
     anew: bool,
+    /// Bits of the label that say whose it is.
+    owner: u128,
     /// As the first `ct(commit)` says, or a later one that says `twice`.
     destination: Option<&'c Arc<NatNew>>,
     source: Option<&'c Arc<NatNew>>,
@@ -56,6 +58,7 @@ impl<'c> Wanted<'c> {
             class: 0,
             has_nat: false,
             anew: false,
+            owner: 0,
             destination: None,
             source: None,
         };
@@ -63,6 +66,8 @@ impl<'c> Wanted<'c> {
         while let Some(commit) = core::mem::replace(&mut next, commits.next()) {
             let ((mark, bits), (label, label_bits)) = (commit.mark, commit.label);
             wanted.force |= commit.ct.force;
+            wanted.anew |= commit.ct.anew;
+            wanted.owner |= commit.ct.owner;
             wanted.mark = (wanted.mark.0 & !bits | mark & bits, wanted.mark.1 | bits);
             wanted.label =
                 (wanted.label.0 & !label_bits | label & label_bits, wanted.label.1 | label_bits);
@@ -70,7 +75,6 @@ impl<'c> Wanted<'c> {
             wanted.has_nat |= commit.ct.nat.is_some();
             wanted.helper = commit.ct.alg.map_or(wanted.helper, |alg| 1 + alg as u16);
             let nat = commit.ct.nat.as_ref().filter(|nat| is_first || nat.twice);
-            wanted.anew |= nat.is_some_and(|nat| nat.anew);
             let nat = nat.and_then(|nat| nat.new.as_ref());
             is_first = false;
             let end = match nat.map(|nat| nat.end) {
@@ -92,10 +96,14 @@ impl Wanted<'_> {
 
     /// Whether a connection that is there has another source than it would get, and is to have that.
     fn is_of_another_source(&self, tracked: &Tracked) -> bool {
-        let is_asked = self.anew && tracked.state.contains(CtState::NEW);
-        let addresses = self.source.filter(|_| is_asked).and_then(|nat| nat.addresses);
-        let is = tracked.translation.or(tracked.original).map(|it| it.addresses.source());
-        matches!((addresses, is), (Some(wanted), Some(is)) if !wanted.contains(is))
+        let source = |tuple: conntrack::Tuple| tuple.addresses.source();
+        let Some(own) = tracked.own.map(source) else { return false };
+        let is = tracked.translation.map_or(own, source);
+        let fits = match self.source.and_then(|nat| nat.addresses) {
+            Some(wanted) => wanted.contains(is),
+            None => is == own,
+        };
+        self.anew && tracked.state.contains(CtState::NEW) && !fits
     }
 }
 
@@ -103,6 +111,10 @@ impl Wanted<'_> {
 pub(super) fn changed(wanted: &Wanted<'_>, tracked: &Tracked, tables: &Tables) -> Option<Change> {
     match tracked.connection {
         Some((handle, direction)) => {
+            let ((_, _), (label, label_bits)) = (wanted.mark, wanted.label);
+            if (tracked.label ^ label) & label_bits & wanted.owner != 0 && !tracked.is_changed {
+                return None;
+            }
             let is_anew = match direction {
                 Direction::Original => wanted.is_of_another_source(tracked),
                 Direction::Reply => wanted.force,
@@ -308,6 +320,8 @@ pub(super) struct Tracking<'r, 'a, T> {
     /// Of each `ct(commit)` in order, the number of its connection.
     pub(super) commits: ArrayVec<u8, MOST_COMMITS>,
     pub(super) wants_whole: bool,
+    /// Where the packet would be routed to, as it was when that was asked for last.
+    pub(super) known_exit: Option<(FlowKey, u32, Exit)>,
     /// A destination that a route was looked up for, if it was another one than the packet's: a
     /// second such one makes it unspecified.
     pub(super) asked: Option<IpAddr>,
@@ -369,7 +383,14 @@ impl<T: Trace> Track for Tracking<'_, '_, T> {
                 Some(_) => Some(IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
             };
         }
-        let mark = Translated { mark: fields.pkt_mark(), received: *self.key, quoted: None };
+        let pkt_mark = fields.pkt_mark();
+        if let Some((known, mark, exit)) = self.known_exit
+            && known == after
+            && mark == pkt_mark
+        {
+            return exit;
+        }
+        let mark = Translated { mark: pkt_mark, received: *self.key, quoted: None };
         let mut trace = self.trace.borrow_mut();
         let deciding = Deciding {
             key: routed(&after, self.key),
@@ -379,7 +400,9 @@ impl<T: Trace> Track for Tracking<'_, '_, T> {
             trace: &mut **trace,
             mark,
         };
-        deciding.exit()
+        let exit = deciding.exit();
+        self.known_exit = Some((after, pkt_mark, exit));
+        exit
     }
 }
 

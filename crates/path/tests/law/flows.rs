@@ -78,6 +78,8 @@ pub(crate) const NORMAL: Action = Action::Normal;
 const CT: Ct = Ct {
     commit: false,
     force: false,
+    anew: false,
+    owner: 0,
     zone: Zone::Vrf,
     table: None,
     nat: None,
@@ -120,7 +122,7 @@ pub(crate) fn nat(end: NatEnd, addresses: &str, ports: Option<(u16, u16)>) -> Op
     let (addresses, choice, blocks) = (Some(addresses), None, None);
     let (persistent, endpoint_independent) = (false, false);
     let new = NatNew { end, addresses, ports, choice, persistent, endpoint_independent, blocks };
-    Some(NatSpec { new: Some(Arc::new(new)), twice: true, anew: false })
+    Some(NatSpec { new: Some(Arc::new(new)), twice: true })
 }
 
 pub(crate) fn set(field: Field, value: u128) -> Action {

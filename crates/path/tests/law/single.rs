@@ -42,16 +42,13 @@ impl Single {
             10 => vec![ct(Ct { force: true, ..commit() }), NORMAL],
             11 => vec![Action::Rerouted { ends: false }],
             12 => vec![Action::Rerouted { ends: true }],
-            13 => vec![ct(Ct { nat: anew(nat), ..commit() }), NORMAL],
+            13 => vec![ct(Ct { nat, anew: true, ..commit() }), NORMAL],
+            14 => vec![ct(Ct { anew: true, ..commit() }), NORMAL],
+            15 => vec![ct(labelled(Ct { owner: 1 << 32, ..commit() })), NORMAL],
             _ => vec![Action::Output(a), NORMAL],
         };
         flow(vrf, self.place, &conditions, &actions)
     }
-}
-
-/// With other ports and addresses than those of most connections of the worlds.
-fn anew(nat: Option<NatSpec>) -> Option<NatSpec> {
-    nat.map(|nat| NatSpec { anew: true, ..nat })
 }
 
 /// It often matches what connections of the worlds are translated to.
@@ -62,7 +59,7 @@ pub(crate) fn single() -> impl Strategy<Value = Single> {
     let state = select(vec![has(NEW), has(EST), has(REL), untracked(), has(TRK)]);
     let packets =
         prop_oneof![4 => addresses_v4(), 2 => addresses_v6(), 1 => ports(), 2 => Just(vec![])];
-    (place, is_by_second, packets, weighted(0.25, state), weighted(0.1, Just(LABELLED)), 0usize..15)
+    (place, is_by_second, packets, weighted(0.25, state), weighted(0.1, Just(LABELLED)), 0usize..17)
         .prop_map(|(place, is_by_second, packets, state, label, actions)| {
             let conditions = packets.into_iter().chain(state).chain(label).collect();
             Single { place, is_by_second, conditions, actions }

@@ -40,6 +40,17 @@ type Copy = (u64, TapDirection, String, String, u32, Vec<u8>);
 /// Packets that a worker gets at once, with the ports that they come by.
 pub(crate) type Batch<'p> = (usize, &'p [(PortId, Vec<u8>)]);
 
+/// Without the publication since when the event's port is what it is: gateways with spans have others.
+fn without_since(mut event: Event) -> Event {
+    if let Event::NeighbourSeen { since, .. }
+    | Event::NeighbourSilent { since, .. }
+    | Event::AddressConflict { since, .. } = &mut event
+    {
+        *since = 0;
+    }
+    event
+}
+
 /// All that can be seen of a gateway after some packets.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Seen {
@@ -270,7 +281,7 @@ impl Twin {
             tables.pipeline().sorted().into_iter().map(|entry| counters(entry.id)).collect();
         seen.connections = self.connections();
         let events = |working: &mut Working| {
-            std::iter::from_fn(|| working.events.pop().ok()).collect::<Vec<_>>()
+            std::iter::from_fn(|| working.events.pop().ok()).map(without_since).collect::<Vec<_>>()
         };
         seen.events = self.workers.iter_mut().flat_map(events).collect();
         seen.held = self.workers.iter().map(|working| working.worker.held()).sum();
@@ -423,6 +434,18 @@ impl Seen {
             let first = pairs.find(|(one, two)| one != two);
             let counts = (self.copies.len(), other.copies.len());
             text += &format!("{counts:?} copies for taps, the first other one: {first:?}\n");
+        }
+        if self.sas != other.sas {
+            text += &format!("SAs: {:?} and {:?}\n", self.sas, other.sas);
+        }
+        if self.vlans != other.vlans {
+            text += &format!("VLANs: {:?} and {:?}\n", self.vlans, other.vlans);
+        }
+        if self.events != other.events {
+            text += &format!("events: {:?} and {:?}\n", self.events, other.events);
+        }
+        if self.held != other.held {
+            text += &format!("held: {} and {}\n", self.held, other.held);
         }
         Some(text + &format!("{:?} and {:?}", self.statistics, other.statistics))
     }

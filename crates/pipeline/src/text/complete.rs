@@ -68,7 +68,8 @@ const ACTIONS: &[&str] = &[
 ];
 
 /// What stands inside of `ct(...)`.
-const CT: &[&str] = &["commit", "force", "table=", "zone=", "nat", "nat(", "exec(", "alg="];
+const CT: &[&str] =
+    &["commit", "force", "anew", "owner=", "table=", "zone=", "nat", "nat(", "exec(", "alg="];
 
 /// What stands inside of `nat(...)`.
 const NAT: &[&str] = &[
@@ -78,7 +79,6 @@ const NAT: &[&str] = &[
     "hash",
     "random",
     "twice",
-    "anew",
     "endpoint_independent",
     "block=",
     "subscribers=",

@@ -7,19 +7,21 @@ use conntrack::CtState;
 use types::IpRange;
 
 use crate::ct::{Alg, Ct, NatBlocks, NatEnd, NatNew, NatSpec, Number, PortChoice, Zone};
-use crate::field::{Access, Field};
+use crate::field::{Access, Field, Subfield};
 use crate::fields::{IPV4, IPV6};
 use crate::flow::Flow;
 
 use super::actions::{Context, load, moved, set_field};
 use super::scan::{Pair, Pairs, Result, number_of_16_bits, short, table, wrong};
-use super::{Names, matches};
+use super::{Names, matches, value};
 
 /// Reads `ct(...)`.
 pub(crate) fn parse<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> Result<'t, Ct> {
     let mut ct = Ct {
         commit: false,
         force: false,
+        anew: false,
+        owner: 0,
         zone: Zone::Vrf,
         table: None,
         nat: None,
@@ -44,6 +46,16 @@ pub(crate) fn parse<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> 
             "force" => {
                 argument.alone()?;
                 ct.force = true;
+                commits = commits.or(Some(argument.key));
+            }
+            "anew" => {
+                argument.alone()?;
+                ct.anew = true;
+                commits = commits.or(Some(argument.key));
+            }
+            "owner" => {
+                let text = argument.value("owner=BITS of the label, as in owner=0xffff")?;
+                ct.owner = value::parse_constant(Subfield::all(Field::CtLabel), text)?;
                 commits = commits.or(Some(argument.key));
             }
             "table" => ct.table = Some(table(argument.value("table=TABLE")?)?),
@@ -74,8 +86,9 @@ pub(crate) fn parse<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> 
                     .right("[[conntrack.timeout-policy]] with `zones` in the configuration"));
             }
             key => {
-                return Err(wrong(key, format!("ct has no argument `{}`", short(key)))
-                    .right("expected commit, force, table, zone, nat, exec, alg or limit"));
+                return Err(wrong(key, format!("ct has no argument `{}`", short(key))).right(
+                    "expected commit, force, anew, owner, table, zone, nat, exec, alg or limit",
+                ));
             }
         }
     }
@@ -151,7 +164,7 @@ fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
     let mut pairs = Pairs::new(pair.value.unwrap_or_default());
     let mut new: Option<NatNew> = None;
     let (mut choice, mut persistent, mut last) = (None, false, None);
-    let (mut twice, mut anew) = (false, None);
+    let mut twice = false;
     let (mut endpoint_independent, mut block, mut subscribers) = (None, None, None);
     while let Some(argument) = pairs.next()? {
         let end = match argument.key {
@@ -174,11 +187,6 @@ fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
                 argument.alone()?;
                 twice = true;
                 last = Some(argument.key);
-                continue;
-            }
-            "anew" => {
-                argument.alone()?;
-                anew = Some(argument.key);
                 continue;
             }
             "endpoint_independent" => {
@@ -207,8 +215,8 @@ fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
             }
             key => {
                 return Err(wrong(key, format!("nat has no argument `{}`", short(key))).right(
-                    "expected src, dst, twice, anew, persistent, hash, random, endpoint_independent, block \
-                    or subscribers",
+                    "expected src, dst, twice, persistent, hash, random, endpoint_independent, block or \
+                    subscribers",
                 ));
             }
         };
@@ -252,7 +260,7 @@ fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
     }
     let is_source = matches!(&new, Some(NatNew { end: NatEnd::Source, addresses: Some(_), .. }));
     let block_key = block.map(|(key, _)| key).or(subscribers.map(|(key, _)| key));
-    if let (false, Some(key)) = (is_source, endpoint_independent.or(block_key).or(anew)) {
+    if let (false, Some(key)) = (is_source, endpoint_independent.or(block_key)) {
         return Err(wrong(key, format!("`{key}` needs `src` with an address")).right("src=ADDRESS"));
     }
     if let (None, Some((key, _))) = (block, subscribers) {
@@ -275,7 +283,7 @@ fn nat<'t>(pair: &Pair<'t>, dl_type: u16) -> Result<'t, NatSpec> {
     if let (Some(NatNew { addresses: None, .. }), Some(key)) = (&new, chosen) {
         return Err(wrong(key, format!("`{key}` needs an address")).right("src=ADDRESS"));
     }
-    Ok(NatSpec { new: new.map(Arc::new), twice, anew: anew.is_some() })
+    Ok(NatSpec { new: new.map(Arc::new), twice })
 }
 
 /// `ADDRESS[-ADDRESS][:PORT[-PORT]]`; an IPv6 address with ports is in brackets.

@@ -323,6 +323,13 @@ fn show_ct(f: &mut Formatter<'_>, ct: &Ct, names: &impl Names) -> fmt::Result {
     if ct.force {
         list.next("force")?;
     }
+    if ct.anew {
+        list.next("anew")?;
+    }
+    if ct.owner != 0 {
+        list.next("owner=")?;
+        write!(list.f, "{:#x}", ct.owner)?;
+    }
     if let Some(table) = ct.table {
         list.next("table=")?;
         write!(list.f, "{table}")?;
@@ -391,9 +398,6 @@ fn show_nat(f: &mut Formatter<'_>, nat: &NatSpec) -> fmt::Result {
     }
     if nat.twice {
         f.write_str(",twice")?;
-    }
-    if nat.anew {
-        f.write_str(",anew")?;
     }
     f.write_str(")")
 }

@@ -200,11 +200,8 @@ fn nat(is_v6: bool) -> impl Strategy<Value = NatSpec> {
             Arc::new(new)
         },
     );
-    (proptest::option::of(new), any::<bool>(), any::<bool>()).prop_map(|(new, twice, anew)| {
-        let is_source = |new: &Arc<NatNew>| new.end == NatEnd::Source && new.addresses.is_some();
-        let anew = anew && new.as_ref().is_some_and(is_source);
-        NatSpec { twice: twice && new.is_some(), anew, new }
-    })
+    (proptest::option::of(new), any::<bool>())
+        .prop_map(|(new, twice)| NatSpec { twice: twice && new.is_some(), new })
 }
 
 fn number() -> impl Strategy<Value = Number> {
@@ -214,10 +211,10 @@ fn number() -> impl Strategy<Value = Number> {
 fn ct(is_v6: bool) -> impl Strategy<Value = Action> {
     let zone = prop_oneof![Just(Zone::Vrf), number().prop_map(Zone::Number),];
     let limit = proptest::option::of(number());
-    let flags = (any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     let nat = proptest::option::of(nat(is_v6));
     (flags, zone, proptest::option::of(1_u8..255), nat, vec(exec(), 0..2), limit).prop_map(
-        |((commit, force), zone, table, nat, exec, limit)| {
+        |((commit, force, anew), zone, table, nat, exec, limit)| {
             let limit = limit.filter(|_| commit);
             let nat = nat.filter(|nat| commit || nat.new.is_none());
             let exec = if commit { exec } else { Vec::new() };
@@ -225,6 +222,8 @@ fn ct(is_v6: bool) -> impl Strategy<Value = Action> {
             Action::Ct(Box::new(Ct {
                 commit,
                 force: commit && force,
+                anew: commit && anew,
+                owner: if commit && anew { 0xffff << 16 } else { 0 },
                 zone,
                 table,
                 nat,

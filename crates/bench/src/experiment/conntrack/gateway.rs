@@ -70,8 +70,19 @@ fn list(flows: Flows) -> Vec<Flow> {
         Flow { vrf, table, priority, matches, actions, cookie, idle_timeout, hard_timeout }
     };
     let ct = |commit, table, nat| {
-        let (force, zone, exec, alg) = (false, Zone::Vrf, Vec::new(), None);
-        Action::Ct(Box::new(Ct { commit, force, zone, table, nat, exec, alg, limit: None }))
+        let (force, anew, zone, exec, alg) = (false, false, Zone::Vrf, Vec::new(), None);
+        Action::Ct(Box::new(Ct {
+            commit,
+            force,
+            anew,
+            owner: 0,
+            zone,
+            table,
+            nat,
+            exec,
+            alg,
+            limit: None,
+        }))
     };
     let nat = flows == Flows::Nat;
     let translate = nat.then(NatSpec::default);
@@ -86,7 +97,6 @@ fn list(flows: Flows) -> Vec<Flow> {
             blocks: None,
         })),
         twice: false,
-        anew: false,
     });
     let to = |port| match flows {
         Flows::Routed | Flows::Nat => Action::Normal,

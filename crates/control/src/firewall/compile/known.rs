@@ -1,6 +1,11 @@
 //! Packets of connections: they go where their connection leads, as its label says, or nowhere.
 
-use super::{BORROWED, Cookie, GATEWAY, KNOWN, MOVED, NO_PORT, TUNNEL, Vrf, Writer, Wrong, name};
+use std::collections::BTreeSet;
+
+use super::{
+    BORROWED, Cookie, EXPECTED, GATEWAY, KNOWN, MADE, MOVED, NO_PORT, TUNNEL, Vrf, Writer, Wrong,
+    name,
+};
 
 impl Writer<'_> {
     /// Table 246. In `reg2` is the port by which the packet is to leave.
@@ -11,7 +16,7 @@ impl Writer<'_> {
             self.add((vrf, KNOWN), 10, other, &matches, "NORMAL")?;
         }
         self.add((vrf, KNOWN), 10, other, &format!("reg2={NO_PORT:#x},oif=LOCAL"), "NORMAL")?;
-        if !vrf.networks.is_empty() || vrf.rest.is_some() {
+        if has_tunnels(vrf) {
             // Behind tunnels of policies is where its addresses are.
             let answer = format!("ct_state=+rpl+trk,reg2={NO_PORT:#x}");
             self.add((vrf, KNOWN), 9, other, &answer, "NORMAL")?;
@@ -32,16 +37,18 @@ impl Writer<'_> {
         let zone = |number: u16| &self.firewall.spec.zones[usize::from(number) - 1];
         let masquerades = vrf.ports.iter().any(|(of, _)| zone(*of).masquerade.is_some());
         if masquerades || !self.firewall.spec.forwards.is_empty() {
-            for (_, port) in &vrf.ports {
-                // Nobody else ends it.
-                let first = BORROWED | u128::from(port.id);
-                let bits = BORROWED | u128::from(u16::MAX);
-                let came_by = format!("ct_label={first:#x}/{bits:#x},in_port={}", name(&port.name));
+            // Nobody else ends it.
+            let own = vrf.ports.iter().map(|(_, port)| (port.id, name(&port.name)));
+            let decrypted = has_tunnels(vrf).then(|| (NO_PORT, "NONE,sa=any".to_owned()));
+            for (id, in_port) in own.chain(decrypted) {
+                let (first, bits) = (BORROWED | u128::from(id), BORROWED | u128::from(u16::MAX));
+                let came_by = format!("ct_label={first:#x}/{bits:#x},in_port={in_port}");
                 let matches = format!("ct_state=+est-rpl+snat+trk,{came_by}");
                 self.add((vrf, MOVED), 41, rerouted, &matches, "rerouted(end)")?;
             }
-            let matches =
-                format!("ct_state=-new-rpl+snat+trk,ct_label={BORROWED:#x}/{BORROWED:#x}");
+            // ICMP errors about it may leave by any port of its zone: their flow has a hash of its own.
+            let of_one = format!("ct_label={BORROWED:#x}/{BORROWED:#x}");
+            let matches = format!("ct_state=+est-rpl+snat+trk,{of_one}");
             self.add((vrf, MOVED), 40, rerouted, &matches, "rerouted")?;
         }
         for (zone, port) in &vrf.ports {
@@ -50,4 +57,27 @@ impl Writer<'_> {
         }
         self.add((vrf, MOVED), 0, rerouted, "", "rerouted")
     }
+
+    /// Table 248. In `reg1` is the zone to which the packet goes, in `reg5` and `reg6` are the ports of the
+    /// connection that has announced it: it may go to the zone of either.
+    pub(super) fn expected(&mut self, vrf: &Vrf) -> Result<(), Wrong> {
+        let mut ends: Vec<_> = vrf.ports.iter().map(|(zone, port)| (*zone, port.id)).collect();
+        ends.push((GATEWAY, NO_PORT));
+        let networks = vrf.networks.iter().map(|(_, zone)| *zone);
+        let behind: BTreeSet<_> = networks.chain(vrf.rest).collect();
+        ends.extend(behind.iter().flat_map(|zone| [(*zone, NO_PORT), (*zone, TUNNEL)]));
+        for (zone, port) in ends {
+            for register in ["reg5", "reg6"] {
+                let matches = format!("reg1={zone:#x},{register}={port:#x}");
+                let actions = format!("goto_table:{MADE}");
+                self.add((vrf, EXPECTED), 1, Cookie::Other, &matches, &actions)?;
+            }
+        }
+        self.add((vrf, EXPECTED), 0, Cookie::Rerouted, "", "rerouted")
+    }
+}
+
+/// Whether policies of IPsec may bring packets of connections, and protect them.
+fn has_tunnels(vrf: &Vrf) -> bool {
+    !vrf.networks.is_empty() || vrf.rest.is_some()
 }

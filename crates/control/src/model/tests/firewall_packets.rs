@@ -179,6 +179,7 @@ fn opened(packet: &Packet, through: &Through) -> Seen {
         port: packet.port,
         forwarded,
         translated,
+        is_borrowed: label >> 33 & 1 == 1,
     }
 }
 
@@ -210,6 +211,10 @@ proptest! {
                 };
                 let other = Seen { translated: other, ..seen };
                 prop_assert!(!is.firewall.allows(vrf, &other), "{other:?}");
+                if seen.translated.is_some() {
+                    let other = Seen { is_borrowed: !seen.is_borrowed, ..seen };
+                    prop_assert!(!is.firewall.allows(vrf, &other), "{other:?}");
+                }
                 let other = match seen.forwarded {
                     None => Some(("10.3.0.3".parse().unwrap(), seen.port)),
                     Some(_) => None,
@@ -235,6 +240,7 @@ proptest! {
                         port: packet.port,
                         forwarded: None,
                         translated,
+                        is_borrowed: translated.is_some(),
                     };
                     prop_assert!(!is.firewall.allows(vrf, &seen), "{seen:?}");
                 }
@@ -262,6 +268,7 @@ fn make_anyway(control: &Control, packet: &Packet) {
         port: packet.port,
         forwarded: None,
         translated: None,
+        is_borrowed: false,
     };
     make_with(control, packet, label, &seen);
 }
@@ -382,7 +389,9 @@ fn connections_count_for_the_zone_that_they_come_from() {
     assert_eq!(counts(&mut control), [2, 0, 1, 0, 0]);
     let nat = firewall_flows(&mut control, "table=244").join("\n");
     assert!(
-        nat.contains("ct(commit,limit=NXM_NX_REG0[0..15],nat(src=192.0.2.1,twice,anew)"),
+        nat.contains(
+            "ct(commit,anew,owner=0xffff,limit=NXM_NX_REG0[0..15],nat(src=192.0.2.1,twice)"
+        ),
         "{nat}"
     );
     let shown = show(&mut control, "firewall");

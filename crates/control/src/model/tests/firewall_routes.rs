@@ -96,7 +96,7 @@ fn expected(
         (NO_PORT, Exit::Local) => To::Normal,
         (_, Exit::None) => To::Unrouted,
         (port, Exit::Port(by)) if by.0 == port && zone(port).is_some() => To::Normal,
-        _ if is_borrowed && !is_reply => To::Rerouted { ends: came_by && !is_error },
+        _ if is_borrowed && !is_reply && !is_error => To::Rerouted { ends: came_by },
         (port, Exit::Port(by)) if zone(port).is_some() && zone(by.0) == zone(port) => To::Normal,
         _ => To::Rerouted { ends: false },
     }
@@ -153,7 +153,7 @@ fn packets_of_connections_go_where_these_lead_or_nowhere() {
         };
         let outcome = tables.pipeline().evaluate(&Fields::of(&key, 0), &mut known, &mut ());
         let (to, from) = if is_reply { (first, last) } else { (last, first) };
-        let came_by = in_port == from && zone(in_port).is_some();
+        let came_by = in_port == from && (in_port == NO_PORT || zone(in_port).is_some());
         let wanted = expected((is_reply, is_error, is_borrowed), (came_by, to), exit, zone);
         let ends: Vec<To> = outcome.ends.iter().map(|end| end.to).collect();
         assert_eq!(ends, [wanted], "{known:?} by {in_port}");
@@ -161,4 +161,62 @@ fn packets_of_connections_go_where_these_lead_or_nowhere() {
         *met.entry(format!("{wanted:?}")).or_default() += 1;
     }
     assert_eq!(met.len(), 4, "{met:?}");
+}
+
+/// What a helper has announced goes to a zone of the connection that did, or nowhere.
+#[test]
+fn what_is_announced_goes_to_the_zones_of_who_announced_it() {
+    const NAMES: [&str; 6] = ["lan", "lab", "dmz", "up1", "up2", "spare"];
+    let control = running(TWO_UPLINKS);
+    let tables = control.publisher.current();
+    let ids = NAMES.map(|name| control.desired.ports[name].id.0);
+    let zone = |of: u16| {
+        NAMES.into_iter().find(|name| control.desired.ports[*name].id.0 == of).and_then(zone)
+    };
+    let exits = ids.map(|id| Exit::Port(PortId(id)));
+    let ends: Vec<u16> = ids.into_iter().chain([NO_PORT]).collect();
+    let mut made = 0;
+    for (first, last) in ends.iter().flat_map(|first| ends.iter().map(move |last| (*first, *last)))
+    {
+        for exit in exits.into_iter().chain([Exit::Local, Exit::None]) {
+            let mut known = Known {
+                state: CtState(CtState::TRK.0 | CtState::NEW.0 | CtState::REL.0),
+                label: 1 << 32 | u128::from(last) << 16 | u128::from(first),
+                exit,
+            };
+            let key = FlowKey {
+                vrf: VrfId::MAIN,
+                origin: Origin::Port(PortId(ids[0])),
+                addresses: Addresses::V4 {
+                    source: [10, 1, 0, 2].into(),
+                    destination: [203, 0, 113, 9].into(),
+                },
+                protocol: Protocol::TCP,
+                upper: Upper::Ports { source: 20, destination: 5000 },
+                fragment: FragmentClass::Whole,
+                fields: PacketFields::NONE,
+            };
+            let passes = match exit {
+                Exit::Port(by) => {
+                    zone(by.0).is_some_and(|to| [zone(first), zone(last)].contains(&Some(to)))
+                }
+                Exit::Local => [first, last].contains(&NO_PORT),
+                Exit::None => false,
+            };
+            let outcome = tables.pipeline().evaluate(&Fields::of(&key, 0), &mut known, &mut ());
+            let to: Vec<To> = outcome.ends.iter().map(|end| end.to).collect();
+            assert_eq!(to == [To::Normal], passes, "{known:?}: {to:?}");
+            if passes {
+                // It has its own ports in its label.
+                let label = outcome
+                    .commits
+                    .iter()
+                    .fold(known.label, |label, commit| label & !commit.label.1 | commit.label.0);
+                let by = if let Exit::Port(by) = exit { by.0 } else { NO_PORT };
+                assert_eq!(label, 1 << 32 | u128::from(by) << 16 | u128::from(ids[0]));
+                made += 1;
+            }
+        }
+    }
+    assert!(made > 50, "{made}");
 }

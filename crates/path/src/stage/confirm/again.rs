@@ -104,7 +104,10 @@ impl Confirming<'_, '_> {
                     goes_no_further(&decision, self.extension(&decision), facts)
                         && !self.leaves_as_copy(&decision, facts)
                 }
-                Change::End { .. } => facts.is(FOREIGN),
+                // Its sender would hear of a hop limit that ends here.
+                Change::End { .. } => {
+                    facts.is(FOREIGN) || !facts.is(Facts::OWN) && facts.hop_limit() <= 1
+                }
                 Change::Write { .. } => false,
             };
             !is_idle
