@@ -3,6 +3,7 @@
 //! A stage is given the parts that it uses and no more, so its signature says what it may touch.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use flow::{Group, Guarantee, Held, NeighbourQueue, RateLimiter, Sender};
 use packet::{Batch, DropReason, Packet, Pool, Port, PortError, Time};
@@ -115,7 +116,7 @@ impl<'t> Objects<'t> {
     }
 
     /// Every queueing discipline.
-    pub(crate) fn qdiscs(&self) -> &'t Qdiscs {
+    pub(crate) fn qdiscs(&self) -> &'t Arc<Qdiscs> {
         self.tables.qdiscs()
     }
 

@@ -362,7 +362,7 @@ impl Worker {
         let objects = Objects::new(tables, *index);
         let mut buffers = Buffers { pool, statistics, follower: &mut self.follower };
         if is_new {
-            traffic.queueing.snapshot_changed(tables.qdiscs(), now, &mut buffers);
+            traffic.queueing.snapshot_changed(objects, now, &mut buffers);
         }
         let (events, queueing) = (&mut self.events, &mut traffic.queueing);
         let (guaranteed, sent) = (&mut traffic.guaranteed, Sent::default());

@@ -10,8 +10,8 @@ use io::memory::{self, MemoryOptions};
 use packet::{DropReason, Time};
 use path::{Worker, WorkerSettings, handovers};
 use tables::{
-    Direction, NextHopState, PlacedQdisc, PortSpec, Publisher, Qdisc, QdiscDevice, QdiscHandle,
-    RouteSpec, Tables, Vlan, VlanId, VlanTag,
+    Direction, NextHopState, PlacedQdisc, PortSpec, Publisher, Qdisc, QdiscCounters, QdiscDevice,
+    QdiscHandle, RouteSpec, Tables, Vlan, VlanId, VlanTag,
 };
 use types::qdisc::{FqCodel, Pfifo, Tbf};
 use wire::{PortId, VrfId, checksum};
@@ -318,19 +318,9 @@ fn what_waits_leaves_buffers_for_others() {
 #[test]
 fn disciplines_stand_one_behind_the_other() {
     const BLUE: VrfId = VrfId(1);
-    const SUB_PORT: PortId = PortId(1100);
-    let mut tables = plain_tables();
-    assert_eq!(tables.add_vrf("blue"), Ok(BLUE));
-    let spec = PortSpec {
-        addresses: vec![prefix("172.16.0.1/24")],
-        vlan: Some(Vlan::new(WAN, VlanTag::customer(VlanId::new(100).unwrap()))),
-        ..PortSpec::new("wan.100", tables.port(WAN).unwrap().spec.mac)
-    };
-    tables.add_port(SUB_PORT, spec.clone()).unwrap();
+    let (mut tables, spec) = with_sub_port(plain_tables());
     let next_hop = ip("172.16.0.2");
-    tables.set_neighbour(SUB_PORT, next_hop, PEER_MAC).unwrap();
-    let via = RouteSpec::Via { port: SUB_PORT, address: next_hop };
-    tables.set_route(VrfId::MAIN, prefix("8.8.8.0/24"), via).unwrap();
+    assert_eq!(tables.add_vrf("blue"), Ok(BLUE));
     let devices = [QdiscDevice::Vrf(VrfId::MAIN), QdiscDevice::Port(SUB_PORT), ON_WAN];
     for device in devices {
         tables.set_qdisc(device, tbf(), Some(pfifo(1000))).unwrap();
@@ -372,6 +362,86 @@ fn disciplines_stand_one_behind_the_other() {
     gateway.change(|tables| tables.remove_port(SUB_PORT).unwrap());
     gateway.change(|tables| tables.remove_vrf(BLUE).unwrap());
     assert_eq!(gateway.publisher.current().qdiscs().iter().len(), 1);
+}
+
+/// A port on VLAN 100 of the WAN, with a station behind it that has the route to 8.8.8.0/24.
+fn with_sub_port(mut tables: Tables) -> (Tables, PortSpec) {
+    let spec = PortSpec {
+        addresses: vec![prefix("172.16.0.1/24")],
+        vlan: Some(Vlan::new(WAN, VlanTag::customer(VlanId::new(100).unwrap()))),
+        ..PortSpec::new("wan.100", tables.port(WAN).unwrap().spec.mac)
+    };
+    tables.add_port(SUB_PORT, spec.clone()).unwrap();
+    let next_hop = ip("172.16.0.2");
+    tables.set_neighbour(SUB_PORT, next_hop, PEER_MAC).unwrap();
+    let via = RouteSpec::Via { port: SUB_PORT, address: next_hop };
+    tables.set_route(VrfId::MAIN, prefix("8.8.8.0/24"), via).unwrap();
+    (tables, spec)
+}
+
+const SUB_PORT: PortId = PortId(1100);
+
+/// What may not leave any more is not counted as sent, and what comes behind it has the whole rate
+/// at once, whatever stands under the token bucket.
+#[test]
+fn what_may_not_leave_any_more_delays_nothing() {
+    #[derive(Clone, Copy, Debug)]
+    enum Change {
+        OtherVrf,
+        OtherPort,
+        Down,
+    }
+    let codel = || (handle("10:"), Qdisc::FqCodel(FqCodel::default()));
+    for child in [None, Some(pfifo(200)), Some(codel())] {
+        for change in [Change::OtherVrf, Change::OtherPort, Change::Down] {
+            let (mut tables, spec) = with_sub_port(plain_tables());
+            let blue = tables.add_vrf("blue").unwrap();
+            let bytes = Tbf { rate: 1000 * FRAME, burst: 2 * FRAME as u32, limit: 1_000_000 };
+            tables.set_qdisc(ON_MAIN, (handle("1:"), Qdisc::Tbf(bytes)), child).unwrap();
+            let mut gateway = Gateway::new(tables);
+            // The first change comes in the generation in which the ports came.
+            gateway.change(|_| {});
+            (0..152).for_each(|_| gateway.receive(LAN, &datagram(1)));
+            // Frames of the VLAN are four bytes longer.
+            assert_eq!((gateway.sent(WAN).len(), gateway.worker.held()), (1, 151));
+            gateway.change(|tables| match change {
+                Change::OtherVrf => {
+                    tables.update_port(SUB_PORT, PortSpec { vrf: blue, ..spec.clone() }).unwrap();
+                }
+                Change::OtherPort => {
+                    tables.remove_port(SUB_PORT).unwrap();
+                    tables.add_port(SUB_PORT, spec.clone()).unwrap();
+                }
+                Change::Down => {
+                    let down = PortSpec { up: false, ..spec.clone() };
+                    tables.update_port(SUB_PORT, down).unwrap();
+                }
+            });
+            // Not all in one round.
+            gateway.poll();
+            assert_eq!(gateway.dropped(DropReason::QdiscFlushed), 64, "{change:?} {child:?}");
+            assert_eq!(gateway.worker.next_deadline(), Some(Time(0)));
+            // A packet by another port of the VRF, while others are flushed.
+            let other = udp("192.168.13.5", "7.7.7.7", (1, 53), FRAME as usize - 14 - 28);
+            (0..10).for_each(|_| gateway.receive(LAN, &other));
+            assert_eq!(gateway.dropped(DropReason::QdiscFlushed), 151);
+            assert_eq!(gateway.worker.held(), 10);
+            for _ in 0..10 {
+                gateway.wait(Duration::from_millis(1));
+                assert_eq!(gateway.sent(WAN).len(), 1);
+            }
+            assert_eq!((gateway.worker.held(), gateway.worker.next_deadline()), (0, None));
+            let placed = on(&gateway, ON_MAIN);
+            for node in [Some(&placed.root), placed.child.as_ref()].into_iter().flatten() {
+                let QdiscCounters { packets, bytes, drops, queued, .. } = &*node.counters;
+                let counted = (packets.read(), drops.read(), queued.read());
+                assert_eq!(counted, (1 + 10, 151, 0), "{:?}", node.handle);
+                assert_eq!(bytes.read(), FRAME + 4 + 10 * FRAME);
+            }
+            assert_eq!(gateway.dropped(DropReason::PortDown), 0);
+            gateway.assert_nothing_lost();
+        }
+    }
 }
 
 const WORKERS: usize = 3;

@@ -61,7 +61,7 @@ pub enum Next {
 pub struct Discipline<T> {
     settings: Settings,
     bucket: Option<Bucket>,
-    /// What the queue has given, and waits for tokens.
+    /// What the queue has given, and waits for tokens. It still counts as one of the queue's.
     head: Option<T>,
     queue: Queue,
     /// Of the whole, and of the queue under a token bucket.
@@ -91,9 +91,9 @@ impl<T: Item> Discipline<T> {
         mut dropped: impl FnMut(T, Dropped),
     ) {
         let (outer, inner) = (&mut self.outer, &mut self.inner);
-        let mut count = |item: T, why: Dropped, was_inside: bool| {
+        let mut count = |item: T, why: Dropped| {
             outer.drops += 1;
-            inner.drops += u64::from(was_inside);
+            inner.drops += 1;
             dropped(item, why);
         };
         self.settings = settings;
@@ -104,14 +104,14 @@ impl<T: Item> Discipline<T> {
         if let Some(bucket) = &self.bucket
             && let Some(item) = self.head.take_if(|item| !bucket.takes(item.length()))
         {
-            count(item, Dropped::TooLong, false);
+            count(item, Dropped::TooLong);
         }
         match (&mut self.queue, &settings.queue) {
             (Queue::Fifo(fifo), QueueSettings::Fifo(limit)) => {
-                fifo.change(*limit, slots, |item, why| count(item, why, true));
+                fifo.change(*limit, slots, &mut count);
             }
             (Queue::FqCodel(queue), QueueSettings::FqCodel(wanted)) if queue.can_change(wanted) => {
-                queue.change(wanted, slots, |item, why| count(item, why, true));
+                queue.change(wanted, slots, &mut count);
             }
             (queue, wanted) => {
                 let mut former = core::mem::replace(queue, Queue::new(wanted));
@@ -151,8 +151,12 @@ impl<T: Item> Discipline<T> {
         });
     }
 
-    /// The item that is to leave now, if one is. Those that may not leave any more are dropped, and cost
-    /// those behind them nothing of the rate.
+    /// The item that is to leave now, if one is.
+    ///
+    /// One whose turn it is and that `may_leave` refuses is dropped as [`Dropped::Flushed`]. It
+    /// takes no tokens and none of its flow's turn. There is one such item at most in a call, which
+    /// then returns `None` while [`Discipline::next`] may say that another one can leave already:
+    /// how many are dropped at once is for the caller to say.
     pub fn dequeue(
         &mut self,
         slots: &mut Slots<T>,
@@ -161,40 +165,44 @@ impl<T: Item> Discipline<T> {
         mut dropped: impl FnMut(T, Dropped),
     ) -> Option<T> {
         let (outer, inner) = (&mut self.outer, &mut self.inner);
-        loop {
-            if self.head.is_none() {
-                let item = self.queue.dequeue(slots, now, |item, why| {
-                    outer.drops += 1;
-                    inner.drops += 1;
-                    dropped(item, why);
-                })?;
-                inner.packets += 1;
-                inner.bytes += u64::from(item.length());
-                self.head = Some(item);
+        let mut count = |item, why| {
+            outer.drops += 1;
+            inner.drops += 1;
+            dropped(item, why);
+        };
+        let item = loop {
+            let item = match self.head.take() {
+                Some(item) => item,
+                None => self.queue.dequeue(slots, now, &may_leave, &mut count)?,
+            };
+            if !may_leave(&item) {
+                count(item, Dropped::Flushed);
+                return None;
             }
-            if let Some(item) = self.head.take_if(|item| !may_leave(item)) {
-                outer.drops += 1;
-                dropped(item, Dropped::Flushed);
+            let Some(bucket) = &mut self.bucket else { break item };
+            // The burst may have become less since it came.
+            if !bucket.takes(item.length()) {
+                count(item, Dropped::TooLong);
                 continue;
             }
-            let length = self.head.as_ref().map_or(0, Item::length);
-            if let Some(bucket) = &mut self.bucket {
-                // The burst may have become less since it came.
-                if !bucket.takes(length) {
-                    outer.drops += 1;
-                    self.head.take().into_iter().for_each(|item| dropped(item, Dropped::TooLong));
-                    continue;
-                }
-                if !bucket.take(length, now) {
-                    outer.overlimits += 1;
-                    return None;
-                }
+            if bucket.take(item.length(), now) {
+                break item;
             }
-            let item = self.head.take()?;
-            outer.packets += 1;
-            outer.bytes += u64::from(item.length());
-            return Some(item);
+            self.head = Some(item);
+            outer.overlimits += 1;
+            return None;
+        };
+        for statistics in [outer, inner] {
+            statistics.packets += 1;
+            statistics.bytes += u64::from(item.length());
         }
+        Some(item)
+    }
+
+    /// Whether what waits for tokens may not leave, so that it need not be waited for. Such items
+    /// behind it are found when it is their turn.
+    pub fn waits_in_vain(&self, may_leave: impl Fn(&T) -> bool) -> bool {
+        self.head.as_ref().is_some_and(|item| !may_leave(item))
     }
 
     /// When [`Discipline::dequeue`] is to be called again.
@@ -208,11 +216,7 @@ impl<T: Item> Discipline<T> {
 
     /// Drops all that waits.
     pub fn flush(&mut self, slots: &mut Slots<T>, mut dropped: impl FnMut(T, Dropped)) {
-        if let Some(item) = self.head.take() {
-            self.outer.drops += 1;
-            dropped(item, Dropped::Flushed);
-        }
-        while let Some((item, _)) = self.queue.take(slots) {
+        while let Some(item) = self.head.take().or_else(|| Some(self.queue.take(slots)?.0)) {
             self.outer.drops += 1;
             self.inner.drops += 1;
             dropped(item, Dropped::Flushed);
@@ -249,17 +253,17 @@ impl<T: Item> Discipline<T> {
 
     /// What the whole of it has done.
     pub fn statistics(&self) -> Statistics {
-        let head = self.head.as_ref().map_or(0, |item| u64::from(item.length()));
-        Statistics { backlog: self.queue.bytes() + head, queued: self.len() as u64, ..self.outer }
+        self.with_what_waits(self.outer)
     }
 
     /// What the queue under its token bucket has done, or the only one.
     pub fn queue_statistics(&self) -> Statistics {
-        Statistics {
-            backlog: self.queue.bytes(),
-            queued: self.queue.packets().into(),
-            ..self.inner
-        }
+        self.with_what_waits(self.inner)
+    }
+
+    fn with_what_waits(&self, statistics: Statistics) -> Statistics {
+        let head = self.head.as_ref().map_or(0, |item| u64::from(item.length()));
+        Statistics { backlog: self.queue.bytes() + head, queued: self.len() as u64, ..statistics }
     }
 
     /// What fq_codel has done, if that is the queue.
@@ -301,10 +305,11 @@ impl Queue {
         &mut self,
         slots: &mut Slots<T>,
         now: Nanoseconds,
+        may_leave: impl Fn(&T) -> bool,
         dropped: impl FnMut(T, Dropped),
     ) -> Option<T> {
         match self {
-            Self::FqCodel(queue) => queue.dequeue(slots, now, dropped),
+            Self::FqCodel(queue) => queue.dequeue(slots, now, may_leave, dropped),
             Self::Fifo(fifo) => Some(fifo.dequeue(slots)?.0),
         }
     }

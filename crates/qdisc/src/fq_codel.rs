@@ -251,11 +251,13 @@ impl FqCodel {
         }
     }
 
-    /// The item whose turn it is (RFC 8290 section 4.2).
+    /// The item whose turn it is (RFC 8290 section 4.2). If that may not leave, it is flushed, and
+    /// there is none.
     pub(crate) fn dequeue<T: Item>(
         &mut self,
         slots: &mut Slots<T>,
         now: Nanoseconds,
+        may_leave: impl Fn(&T) -> bool,
         mut dropped: impl FnMut(T, Dropped),
     ) -> Option<T> {
         loop {
@@ -274,13 +276,19 @@ impl FqCodel {
                 (&mut self.statistics, &mut self.packets, &mut self.bytes);
             let maxpacket = statistics.maxpacket;
             let queue = &mut flow.queue;
-            let pop = || {
+            let in_vain = slots.first(queue).is_some_and(|item| !may_leave(item));
+            let mut pop = || {
                 let (item, at) = slots.pop(queue)?;
                 *packets -= 1;
                 *bytes -= u64::from(item.length());
                 statistics.memory_used -= u64::from(item.memory());
                 Some(Popped { item, at, left: queue.bytes })
             };
+            // Its waiting says nothing of the link, so CoDel has nothing to learn from it.
+            if in_vain && let Some(Popped { item, .. }) = pop() {
+                dropped(item, Dropped::Flushed);
+                return None;
+            }
             let codel = &self.parameters.codel;
             let item =
                 flow.codel.dequeue(now, codel, maxpacket, &mut self.marks, pop, &mut dropped);

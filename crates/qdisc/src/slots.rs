@@ -66,6 +66,11 @@ impl<T: Item> Slots<T> {
         Ok(())
     }
 
+    /// The first item of a queue.
+    pub(crate) fn first(&self, queue: &Queue) -> Option<&T> {
+        self.slots.get(queue.head as usize)?.item.as_ref()
+    }
+
     /// Takes the first item of a queue, and when it came.
     pub(crate) fn pop(&mut self, queue: &mut Queue) -> Option<(T, Nanoseconds)> {
         let place = queue.head;

@@ -17,12 +17,9 @@ enum Step {
         speaks_ecn: bool,
         has_room: bool,
     },
-    /// One that may not leave by the time it could.
-    ArriveDead {
-        flow: u32,
-        length: u32,
-    },
     Leave,
+    /// What has come of a flow may not leave any more.
+    Move(u32),
     Pass(u64),
     Change(Qdisc, Option<Qdisc>),
     Flush,
@@ -52,9 +49,8 @@ fn step() -> impl Strategy<Value = Step> {
                 flow: flow << 29, length, speaks_ecn, has_room
             }
         ),
-        1 => (0_u32..6, 64_u32..1515)
-            .prop_map(|(flow, length)| Step::ArriveDead { flow: flow << 29, length }),
         8 => Just(Step::Leave),
+        1 => (0_u32..6).prop_map(|flow| Step::Move(flow << 29)),
         4 => (1..30 * MILLISECOND).prop_map(Step::Pass),
         1 => tree().prop_map(|(root, child)| Step::Change(root, child)),
         1 => Just(Step::Flush),
@@ -74,7 +70,7 @@ proptest! {
         let mut discipline = Rig::new(settings(&first), 150);
         let (mut now, mut came) = (0, 0_u64);
         let (mut sent, mut dropped) = (Vec::<Frame>::new(), Vec::<(Frame, Dropped)>::new());
-        let mut in_order = HashMap::new();
+        let (mut in_order, mut moved) = (HashMap::new(), HashMap::new());
         for step in steps {
             let before = discipline.len();
             let drop = |frame, why| dropped.push((frame, why));
@@ -85,19 +81,26 @@ proptest! {
                     discipline.enqueue(now, frame, has_room, drop);
                     prop_assert!(has_room || discipline.len() <= before);
                 }
-                Step::ArriveDead { flow, length } => {
-                    came += 1;
-                    let frame = Frame { is_dead: true, ..Frame::new(came, flow, length) };
-                    discipline.enqueue(now, frame, true, drop);
-                }
                 Step::Leave => {
-                    let (next, gone) = (discipline.next(), discipline.statistics().drops);
-                    if let Some(frame) = discipline.dequeue(now, drop) {
-                        prop_assert!(!frame.is_dead);
-                        // One that might not leave was the next.
-                        let is_other = discipline.statistics().drops != gone;
-                        let is_due = matches!(next, Next::At(at) if at <= now);
-                        prop_assert!(is_due || is_other, "{:?}", next);
+                    let next = discipline.next();
+                    let may_leave = |frame: &Frame| moved.get(&frame.flow) < Some(&frame.number);
+                    let in_vain = discipline.discipline.waits_in_vain(may_leave);
+                    let flushed = |dropped: &[(Frame, Dropped)]| {
+                        dropped.iter().filter(|(_, why)| *why == Dropped::Flushed).count()
+                    };
+                    let so_far = flushed(&dropped);
+                    let left = discipline.dequeue_if(now, may_leave, |frame, why| {
+                        dropped.push((frame, why));
+                    });
+                    let flushed = flushed(&dropped) - so_far;
+                    prop_assert!(!in_vain || flushed > 0);
+                    if flushed > 0 {
+                        // One in a call, instead of another one.
+                        prop_assert_eq!((left, flushed), (None, 1));
+                        prop_assert!(!may_leave(&dropped[dropped.len() - 1].0));
+                    } else if let Some(frame) = left {
+                        prop_assert!(may_leave(&frame));
+                        prop_assert!(matches!(next, Next::At(at) if at <= now), "{:?}", next);
                         // Of one flow, in the order in which they came.
                         let last = in_order.insert(frame.flow, frame.number);
                         prop_assert!(last < Some(frame.number));
@@ -107,6 +110,7 @@ proptest! {
                         prop_assert!(at > now, "something may leave and did not");
                     }
                 }
+                Step::Move(flow) => _ = moved.insert(flow, came),
                 Step::Pass(time) => now += time,
                 Step::Change(root, child) => {
                     discipline.change(settings(&(root, child)), now, drop);
@@ -116,12 +120,14 @@ proptest! {
                     prop_assert!(discipline.discipline.is_empty());
                 }
             }
-            let counted = discipline.statistics();
+            let counted = discipline.discipline.statistics();
             prop_assert!(discipline.len() <= 151);
             prop_assert_eq!(counted.queued, discipline.len() as u64);
             prop_assert_eq!(counted.packets, sent.len() as u64);
             prop_assert_eq!(counted.drops, dropped.len() as u64);
             prop_assert_eq!(came, counted.packets + counted.drops + counted.queued);
+            let queue = discipline.discipline.queue_statistics();
+            prop_assert_eq!((queue.queued, queue.backlog), (counted.queued, counted.backlog));
             prop_assert_eq!(discipline.discipline.is_empty(), discipline.next() == Next::Empty);
         }
         let bytes: u64 = sent.iter().map(|frame| u64::from(frame.length)).sum();
@@ -186,6 +192,52 @@ fn the_rate_is_reached() {
     assert!(bytes.abs_diff(10 * rate + u64::from(burst)) <= 2 * 1514, "{bytes}");
 }
 
+/// What may not leave any more takes no tokens, no turn of its flow, and is not counted as sent.
+#[test]
+fn what_may_not_leave_delays_nothing() {
+    let codel = || Some(Qdisc::FqCodel(FqCodel::default()));
+    for child in [None, Some(Qdisc::Pfifo(Pfifo { limit: 2000 })), codel()] {
+        let mut discipline = tbf(1_000_000, 2000, child);
+        for number in 1..=1000 {
+            discipline.enqueue(0, Frame::new(number, 0, 1000), true, none);
+        }
+        let first: Vec<_> = core::iter::from_fn(|| discipline.dequeue(0, none)).collect();
+        assert_eq!((first.len(), discipline.len()), (2, 998));
+        // Of the same flow and of another one, at 1 ms for each.
+        for number in 1001..=1010 {
+            discipline.enqueue(0, Frame::new(number, 0, 1000), true, none);
+            discipline.enqueue(0, Frame::new(number, 1 << 31, 1000), true, none);
+        }
+        assert!(discipline.discipline.waits_in_vain(|frame| frame.number > 1000));
+        let (mut now, mut left, mut flushed) = (0, [0_u32; 2], 0);
+        while let Next::At(at) = discipline.next() {
+            if !discipline.discipline.waits_in_vain(|frame| frame.number > 1000) {
+                now = now.max(at);
+            }
+            let frame = discipline.dequeue_if(
+                now,
+                |frame| frame.number > 1000,
+                |frame, why| {
+                    assert!(frame.number <= 1000 && why == Dropped::Flushed);
+                    flushed += 1;
+                },
+            );
+            if let Some(frame) = frame {
+                left[usize::from(frame.flow > 0)] += 1;
+                // As fair as if nothing else had waited: to two quanta.
+                assert!(left[0].abs_diff(left[1]) <= 3, "{left:?}");
+            }
+        }
+        assert_eq!((flushed, left, now), (998, [10; 2], 20 * MILLISECOND));
+        for counted in
+            [discipline.discipline.statistics(), discipline.discipline.queue_statistics()]
+        {
+            assert_eq!((counted.packets, counted.bytes), (22, 22_000));
+            assert_eq!((counted.drops, counted.queued, counted.backlog), (998, 0, 0));
+        }
+    }
+}
+
 #[test]
 fn what_no_bucket_holds_is_dropped_and_not_waited_for() {
     let mut discipline = tbf(1000, 1000, None);
@@ -228,25 +280,4 @@ fn what_cannot_stand_under_another_is_refused() {
     assert!(Settings::new(&tbf, Some(&tbf)).is_none());
     assert!(Settings::new(&fifo, Some(&fifo)).is_none());
     assert!(Settings::new(&fifo, Some(&tbf)).is_none());
-}
-
-/// What may not leave any more takes nothing of the rate, and is no packet that was sent.
-#[test]
-fn those_that_may_not_leave_delay_nobody() {
-    for child in
-        [None, Some(Qdisc::Pfifo(Pfifo { limit: 100 })), Some(Qdisc::FqCodel(FqCodel::default()))]
-    {
-        // A packet a second, behind one at once.
-        let mut discipline = tbf(1_000, 1_000, child);
-        for number in 0..50 {
-            let frame = Frame { is_dead: true, ..Frame::new(number, 0, 1_000) };
-            discipline.enqueue(0, frame, true, none);
-        }
-        discipline.enqueue(0, Frame::new(50, 0, 1_000), true, none);
-        let mut flushed = 0;
-        let left = discipline.dequeue(0, |_, why| flushed += u32::from(why == Dropped::Flushed));
-        assert_eq!((left.map(|frame| frame.number), flushed), (Some(50), 50));
-        let counted = discipline.statistics();
-        assert_eq!((counted.packets, counted.drops, counted.queued), (1, 50, 0));
-    }
 }

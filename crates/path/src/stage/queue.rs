@@ -29,6 +29,8 @@ use crate::outputs::{Buffers, Objects, Outputs};
 const NONE: u32 = u32::MAX;
 /// One of another worker, whose number is in the other bits.
 const OTHERS: u32 = 1 << 31;
+/// After so many frames that may not leave any more, a discipline waits for the next round.
+const FLUSH_BATCH: u32 = 64;
 
 /// A finished frame on its way to a port's link.
 pub(crate) struct Queued {
@@ -161,17 +163,17 @@ impl Queueing {
         }
     }
 
-    /// Takes note of another snapshot's disciplines.
+    /// Takes note of another snapshot's disciplines, and of what may not leave any more.
     pub(crate) fn snapshot_changed(
         &mut self,
-        qdiscs: &Arc<Qdiscs>,
+        objects: Objects<'_>,
         now: Time,
         buffers: &mut Buffers<'_>,
     ) {
-        if let Some(owner) = &mut self.owner
-            && !Arc::ptr_eq(&owner.known, qdiscs)
-        {
-            owner.follow(qdiscs, now, buffers);
+        let Some(owner) = &mut self.owner else { return };
+        match Arc::ptr_eq(&owner.known, objects.qdiscs()) {
+            true => owner.wake_vain(objects),
+            false => owner.follow(objects.qdiscs(), now, buffers),
         }
     }
 }
@@ -182,7 +184,9 @@ pub(crate) fn enqueue(outputs: &mut Outputs<'_>, packet: Packet, port: PortId, h
     let payload = packet.bytes().get(header..).unwrap_or_default();
     let flow = flow_of(payload, outputs.queueing.secret);
     outputs.buffers.follower.is_queued(&packet, port, outputs.now);
-    let since = outputs.objects.port(port).map_or(0, |port| port.since);
+    let Some(since) = outputs.objects.port(port).filter(|is| is.spec.up).map(|is| is.since) else {
+        return outputs.drop_waiting(packet, DropReason::PortDown);
+    };
     let item = Queued { packet, port, since, header: header as u8, flow };
     with_owner(outputs, |owner, outputs| owner.pass(item, Some(Stage::Vrf), outputs));
 }
@@ -226,7 +230,7 @@ fn with_owner<R: Default>(
 /// Puts a frame that has passed all disciplines into the outgoing batch of its port. A port with
 /// fewer queues than there are workers has one with the first of them.
 fn transmit(outputs: &mut Outputs<'_>, item: Queued) {
-    let Some(port) = outputs.objects.port(item.port).filter(|port| port.spec.up) else {
+    let Some(port) = outputs.objects.port(item.port) else {
         return outputs.drop_waiting(item.packet, DropReason::PortDown);
     };
     let queue = port.queue();
@@ -336,7 +340,6 @@ pub(crate) struct Owner {
 struct Place {
     device: QdiscDevice,
     discipline: Discipline<Queued>,
-    up: bool,
     /// Whether it is ready, or waits.
     is_listed: bool,
     is_touched: bool,
@@ -404,7 +407,6 @@ impl Owner {
             let mut place = former.remove(&device).unwrap_or_else(|| Place {
                 device,
                 discipline: Discipline::new(settings, now.0),
-                up: true,
                 is_listed: false,
                 is_touched: false,
                 root: Arc::clone(&placed.root.counters),
@@ -430,13 +432,22 @@ impl Owner {
         }
     }
 
+    /// Has disciplines dequeue at once that wait for tokens for a frame which may not leave.
+    fn wake_vain(&mut self, objects: Objects<'_>) {
+        let Self { places, waiting, ready, .. } = self;
+        waiting.retain(|Reverse((_, number))| {
+            let discipline = &places[*number as usize].discipline;
+            let in_vain = discipline.waits_in_vain(|item| item.may_leave(objects));
+            if in_vain {
+                ready.push_back(*number);
+            }
+            !in_vain
+        });
+    }
+
     /// Puts a frame into the next discipline from `stage` on, hands it to that one's worker, or has
-    /// its port send it.
+    /// its port send it. It may leave: a frame that was somewhere else in the meantime is asked first.
     fn pass(&mut self, item: Queued, stage: Option<Stage>, outputs: &mut Outputs<'_>) {
-        // It would leave by a port of another VRF, or by another port that has the number.
-        if outputs.objects.port(item.port).is_some_and(|port| port.since != item.since) {
-            return outputs.drop_waiting(item.packet, DropReason::QdiscFlushed);
-        }
         let mut stage = stage;
         while let Some(at) = stage {
             let device = at.device(item.port, outputs.objects);
@@ -453,9 +464,6 @@ impl Owner {
         let Outputs { buffers, now, .. } = outputs;
         let Self { places, slots, held, held_large, .. } = self;
         let place = &mut places[number as usize];
-        if !place.up {
-            return buffers.drop_waiting(item.packet, DropReason::PortDown);
-        }
         // No discipline takes more than is left for all others, so that one does not starve them.
         let before = place.discipline.len();
         let is_large = item.packet.is_large();
@@ -508,7 +516,7 @@ impl Owner {
 
     /// Sends what may leave one discipline: to the next one, or to its port. Returns how many frames.
     fn send_of(&mut self, number: u32, outputs: &mut Outputs<'_>) -> usize {
-        let (now, mut left) = (outputs.now, 0);
+        let (now, objects, mut left, mut flushed) = (outputs.now, outputs.objects, 0, 0);
         loop {
             let Self { places, slots, held, held_large, .. } = self;
             let place = &mut places[number as usize];
@@ -516,14 +524,20 @@ impl Owner {
                 self.touched.push(number);
             }
             let before = place.discipline.len();
-            let (buffers, objects) = (&mut outputs.buffers, outputs.objects);
+            let (buffers, flushed_before) = (&mut outputs.buffers, flushed);
             let may_leave = |item: &Queued| item.may_leave(objects);
             let item = place.discipline.dequeue(slots, now.0, may_leave, |item, why| {
+                flushed += u32::from(why == Dropped::Flushed);
                 *held_large -= usize::from(item.packet.is_large());
                 buffers.drop_waiting(item.packet, reason(why));
             });
             *held -= before - place.discipline.len();
-            let Some(item) = item else { break };
+            let Some(item) = item else {
+                match flushed > flushed_before && flushed < FLUSH_BATCH {
+                    true => continue,
+                    false => break,
+                }
+            };
             *held_large -= usize::from(item.packet.is_large());
             let stage = Stage::behind(place.device, item.port, outputs.objects);
             self.pass(item, stage, outputs);
@@ -551,8 +565,7 @@ impl Place {
         if *self.discipline.settings() != settings {
             self.discipline.change(settings, slots, now.0, &mut drop);
         }
-        self.up = placed.up;
-        if !self.up {
+        if !placed.up {
             self.discipline.flush(slots, drop);
         }
         let counters = |node: &QdiscNode| Arc::clone(&node.counters);

@@ -16,13 +16,11 @@ pub(crate) struct Frame {
     pub(crate) length: u32,
     pub(crate) speaks_ecn: bool,
     pub(crate) is_marked: bool,
-    /// Whether it may not leave any more.
-    pub(crate) is_dead: bool,
 }
 
 impl Frame {
     pub(crate) fn new(number: u64, flow: u32, length: u32) -> Self {
-        Self { number, flow, length, speaks_ecn: false, is_marked: false, is_dead: false }
+        Self { number, flow, length, speaks_ecn: false, is_marked: false }
     }
 }
 
@@ -66,16 +64,21 @@ impl Rig {
         self.discipline.enqueue(&mut self.slots, now, frame, has_room, dropped);
     }
 
-    pub(crate) fn statistics(&self) -> qdisc::Statistics {
-        self.discipline.statistics()
-    }
-
     pub(crate) fn dequeue(
         &mut self,
         now: u64,
         dropped: impl FnMut(Frame, Dropped),
     ) -> Option<Frame> {
-        self.discipline.dequeue(&mut self.slots, now, |frame| !frame.is_dead, dropped)
+        self.dequeue_if(now, |_| true, dropped)
+    }
+
+    pub(crate) fn dequeue_if(
+        &mut self,
+        now: u64,
+        may_leave: impl Fn(&Frame) -> bool,
+        dropped: impl FnMut(Frame, Dropped),
+    ) -> Option<Frame> {
+        self.discipline.dequeue(&mut self.slots, now, may_leave, dropped)
     }
 
     pub(crate) fn change(

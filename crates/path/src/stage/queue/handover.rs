@@ -118,8 +118,10 @@ pub(super) fn take(owner: &mut Owner, worker: usize, outputs: &mut Outputs<'_>) 
         if let Err(PushError::Full(back)) = link.buffers_out.push(back) {
             outputs.buffers.pool.give(back);
         }
-        if let Some(item) = item {
-            owner.pass(item, stage, outputs);
+        match item {
+            Some(item) if item.may_leave(outputs.objects) => owner.pass(item, stage, outputs),
+            Some(item) => outputs.drop_waiting(item.packet, DropReason::QdiscFlushed),
+            None => {}
         }
     }
     slots
