@@ -95,3 +95,54 @@ def test_a_ports_own_rate_comes_behind_that_of_its_vrf(site):
     two = shaper(gateway, "two")
     passed = two["packets"] + two["drops"] + two["qlen"]
     assert shaper(gateway, "blue")["packets"] > passed > 1.5 * two["packets"]
+
+
+@pytest.mark.parametrize("way", ["moved", "down"])
+@pytest.mark.parametrize("child", ["", "fq_codel"], ids=["fifo", "fq-codel"])
+def test_what_may_not_leave_any_more_is_not_sent(site, child, way):
+    """It is dropped at once and takes none of the rate of what comes behind it."""
+    hosts, gateway = site
+    # Ten seconds of this rate come at once below.
+    gateway.run(*"qdisc add dev blue root handle 1: tbf rate 160kbit burst 4kb limit 300kb".split())
+    if child:
+        gateway.run(*f"qdisc add dev blue parent 1: handle 2: {child}".split())
+    for host in ("one", "two"):
+        hosts["left"].ping(address(host))
+    before, on_wire_before = shaper(gateway, "blue"), frames(gateway)
+    flood = (
+        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
+        f"[s.sendto(bytes(958), ('{address('one')}', 9)) for _ in range(200)]"
+    )
+    hosts["left"].run("python3", "-c", flood)
+    wait_until(lambda: shaper(gateway, "blue")["qlen"] > 150)
+    gateway.run(*("link set one master red" if way == "moved" else "link set one down").split())
+    # Behind those that wait this would take eight seconds.
+    began = time.monotonic()
+    hosts["left"].ping(address("two"), count=1)
+    assert time.monotonic() - began < 2
+    # Under fq_codel, the others' turn may come first.
+    wait_until(lambda: shaper(gateway, "blue")["qlen"] == 0, timeout=1)
+    after, on_wire = shaper(gateway, "blue"), frames(gateway) - on_wire_before
+    packets, drops = (after[key] - before[key] for key in ("packets", "drops"))
+    # Beside the 200 there are pings, their answers, and ARP. What the port says in the other VRF is not counted here.
+    assert on_wire - 5 <= packets <= on_wire, (on_wire, after)
+    assert 202 <= packets + drops <= 230, after
+    counted = gateway.drops()
+    assert drops == counted["qdisc_flushed"] + counted.get("qdisc_codel", 0) > 140, counted
+    if child:
+        rows = {row["handle"]: row for row in gateway.json("qdisc", "show", "dev", "blue")}
+        for key in ("packets", "bytes", "drops", "qlen", "backlog"):
+            assert rows["1:"][key] == rows["2:"][key], rows
+
+
+def frames(gateway):
+    """Frames that have left by the ports that were in the VRF `blue` at first."""
+    blue = [host for host, vrf in HOSTS.items() if vrf == "blue"]
+    return sum(row["statistics"]["tx_packets"] for row in gateway.json("show", "ports") if row["name"] in blue)
+
+
+def wait_until(true, timeout=5):
+    end = time.monotonic() + timeout
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
