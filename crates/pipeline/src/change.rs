@@ -277,12 +277,14 @@ impl Pipeline {
     /// can be read again.
     fn insert(&mut self, flow: Flow, owner: Owner, check_overlap: bool) -> Result<Added, Refused> {
         let (vrf, table) = (flow.vrf, flow.table);
-        check_actions(&flow.actions, table, owner)?;
         let old = self.find(&flow).cloned();
+        if let Some(old) = &old
+            && (owner == Owner::User && old.owner != owner && old.flow == flow)
+        {
+            return Ok(Added::There);
+        }
+        check_actions(&flow.actions, table, owner)?;
         match &old {
-            Some(old) if owner == Owner::User && old.owner != owner && old.flow == flow => {
-                return Ok(Added::There);
-            }
             Some(old) if old.owner != owner => {
                 return Err(Refused::NotYours { table, id: old.id });
             }

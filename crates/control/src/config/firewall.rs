@@ -91,6 +91,7 @@ pub(super) fn firewall<'t>(table: Table<'t>, errors: &mut Errors<'_>) -> Option<
         let from = required_texts(&forward, "from", errors);
         let service = required_text(&forward, "service", errors);
         let to = forward.required("to", "\"10.1.0.2\"", errors);
+        of_some(&forward, "addresses", errors);
         let addresses = forward.list("addresses", errors, |element, errors| {
             parsed_element(element, "\"192.0.2.1\"", errors)
         });
@@ -319,7 +320,16 @@ fn texts(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Vec<S
     let read = |element: &Spanned<DeValue<'_>>, errors: &mut Errors<'_>| {
         parsed_element(element, "\"name\"", errors)
     };
+    of_some(table, key, errors);
     table.list(key, errors, read).into_iter().map(|found| found.value).collect()
+}
+
+/// A list that is there and empty is refused: without the key, all is meant.
+fn of_some(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) {
+    if table.is_empty_list(key) {
+        let right = format!("at least one, or no `{key}`");
+        errors.add(table.place(key), format!("{key} = [] has nothing in it"), Some(right));
+    }
 }
 
 fn required_texts(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Vec<String> {
@@ -330,6 +340,7 @@ fn required_texts(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>)
 }
 
 fn networks(table: &Table<'_>, errors: &mut Errors<'_>) -> Vec<IpPrefix> {
+    of_some(table, "networks", errors);
     let found = table.list("networks", errors, |element, errors| {
         parsed_element::<IpPrefix>(element, "\"10.2.0.0/16\"", errors)
     });
@@ -352,6 +363,7 @@ fn ranges(table: &Table<'_>, key: &'static str, errors: &mut Errors<'_>) -> Vec<
         let addresses = parsed_element::<Addresses>(element, example, errors)?;
         Some(addresses.noted(element.span().start, errors))
     };
+    of_some(table, key, errors);
     table.list(key, errors, read).into_iter().map(|found| found.value).collect()
 }
 

@@ -324,6 +324,12 @@ impl<'t> Table<'t> {
             .collect()
     }
 
+    /// Whether there is such a list, with nothing in it.
+    pub(super) fn is_empty_list(&self, key: &str) -> bool {
+        let found = self.value(key).map(Spanned::get_ref);
+        matches!(found, Some(DeValue::Array(elements)) if elements.is_empty())
+    }
+
     fn value(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
         self.entries.get(key)
     }

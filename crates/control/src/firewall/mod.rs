@@ -429,6 +429,16 @@ impl<'s> Reader<'s> {
         if spec.ports.is_some_and(|(first, last)| first == 0 || first > last) {
             self.add(place, "ports", "no range of ports", "\"1024-65535\"");
         }
+        let ends = spec.addresses.map(|range| [range.first(), range.last()]);
+        if let Some(other) = ends.into_iter().flatten().find(|address| !is_host(*address)) {
+            let message = format!("{other} is no address of a host");
+            self.add(
+                place,
+                "addresses",
+                message,
+                "addresses of hosts, or no `addresses` to keep it",
+            );
+        }
         let mut all = spec.sources.iter().chain(&spec.destinations);
         if let Some(addresses) = spec.addresses
             && let Some(other) = all.find(|it| it.is_v6() != addresses.is_v6())

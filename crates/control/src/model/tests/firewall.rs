@@ -372,6 +372,50 @@ fn a_port_that_is_in_no_zone_is_told() {
     assert!(!show(&mut control, "firewall show").contains("is in no zone"));
 }
 
+/// A list that a template has left empty opens nothing, and no address switches translation off.
+#[test]
+fn what_is_empty_or_no_host_is_refused() {
+    let errors = |text: &str| load("gw.toml", text).unwrap_err().to_string();
+    let said = with_firewall();
+    for (full, key) in [
+        ("services = [\"tcp/25\"]", "services"),
+        ("sources = [\"10.1.0.9\"]", "sources"),
+        ("destinations = [\"10.3.0.2-10.3.0.4\"]", "destinations"),
+        ("sources = [\"198.51.100.0/24\"]", "sources"),
+        ("sources = [\"10.1.0.8/30\"]", "sources"),
+        ("hairpin = [\"servers\", \"inside\"]", "hairpin"),
+        ("networks = [\"10.2.0.0/16\", \"2001:db8:b::/48\"]", "networks"),
+    ] {
+        let empty = said.replacen(full, &format!("{key} = []"), 1);
+        assert_ne!(empty, said, "{full}");
+        let told = errors(&empty);
+        assert!(told.contains(&format!("{key} = [] has nothing in it")), "{told}");
+    }
+    for address in ["0.0.0.0", "224.0.0.1", "127.0.0.1", "255.255.255.255"] {
+        let to = said.replacen("192.0.2.8-192.0.2.9", address, 1);
+        let told = errors(&to);
+        assert!(told.contains(&format!("{address} is no address of a host")), "{told}");
+    }
+}
+
+/// What was dumped can be read again, limits of zones too.
+#[test]
+fn flows_with_limits_can_be_read_again() {
+    let inside = "name = \"inside\"\n";
+    let limited = with_firewall().replace(inside, &format!("{inside}max-connections = 3\n"));
+    let mut control = running(&limited);
+    let flows = firewall_flows(&mut control, "");
+    assert!(flows.iter().any(|flow| flow.contains("limit=")));
+    for flow in &flows {
+        let shown = flow.trim().split(" # ").next().unwrap();
+        run(&mut control, &format!("flow add {shown}"))
+            .unwrap_or_else(|error| panic!("{flow}: {error}"));
+    }
+    assert_eq!(firewall_flows(&mut control, ""), flows);
+    let refusal = run(&mut control, "flow add ip actions=ct(commit,limit=3),NORMAL").unwrap_err();
+    assert!(refusal.message.contains("is for flows that [firewall] makes"), "{refusal}");
+}
+
 /// Networks behind tunnels, whose packets nothing keeps in while no policy is there.
 #[test]
 fn networks_without_policies_are_told() {
