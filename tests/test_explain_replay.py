@@ -98,7 +98,8 @@ class World:
             port = next(name for name, own in self.own.items() if any(sa.destination == str(one.ip) for one in own))
         else:
             sa, port = None, draw.choice(self.ports)
-            near = [str(own.network[draw.choice([5, 9, 25])]) for own in self.own[port]]
+            networks = [own.network for own in self.own[port] if own.network.num_addresses > 25]
+            near = [str(network[draw.choice([5, 9, 25])]) for network in networks]
         family = draw.choice(sorted({ipaddress.ip_address(one).version for one in near} | {4}))
         near = [one for one in near if ipaddress.ip_address(one).version == family]
         places = self.places[family]
