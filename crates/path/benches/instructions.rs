@@ -17,7 +17,7 @@ use packet::{BATCH, DropReason, Time};
 use path::{Worker, WorkerSettings};
 use pipeline::{
     Action as FlowAction, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline,
-    SetWord, Zone,
+    SetWord,
 };
 use tables::{
     Action, Direction, FieldsSelector, FilterAction, FilterHook, FilterMatch, FilterPlace,
@@ -481,15 +481,9 @@ fn track(tables: &mut Tables, is_translated: bool, connections: u32) {
     };
     let ct = |commit, table| Ct {
         commit,
-        force: false,
-        anew: false,
-        owner: 0,
-        zone: Zone::Vrf,
         table,
         nat: (is_translated && !commit).then(NatSpec::default),
-        exec: Vec::new(),
-        alg: None,
-        limit: None,
+        ..Ct::default()
     };
     // Connections have a label, as those that `[firewall]` makes.
     let label =

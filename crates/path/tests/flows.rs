@@ -251,18 +251,7 @@ fn what_is_not_done_is_refused_when_it_is_asked_for() {
         let mut tables = plain_tables();
         tables.set_pipeline(pipeline, Time(0)).unwrap_err().to_string()
     };
-    let plain = Ct {
-        commit: true,
-        force: false,
-        anew: false,
-        owner: 0,
-        zone: pipeline::Zone::Vrf,
-        table: None,
-        nat: None,
-        exec: Vec::new(),
-        alg: None,
-        limit: None,
-    };
+    let plain = Ct { commit: true, ..Ct::default() };
     // Blocks that are too large, too many, or for more sources than there are.
     let blocks = |ports, subscribers: Option<&str>| {
         let mut blocks = nat(NatEnd::Source, HERE, Some((1024, 2047)));

@@ -32,19 +32,7 @@ fn flow(table: u8, priority: u16, conditions: &[Condition], actions: &[Action]) 
 }
 
 fn ct(commit: bool, table: Option<u8>, nat: Option<NatSpec>, alg: Option<Alg>) -> Action {
-    let (force, anew, zone, exec) = (false, false, pipeline::Zone::Vrf, Vec::new());
-    Action::Ct(Box::new(Ct {
-        commit,
-        force,
-        anew,
-        owner: 0,
-        zone,
-        table,
-        nat,
-        exec,
-        alg,
-        limit: None,
-    }))
+    Action::Ct(Box::new(Ct { commit, table, nat, alg, ..Ct::default() }))
 }
 
 fn has(state: CtState) -> Condition {

@@ -12,7 +12,7 @@ use crate::fields::{Exit, Fields};
 use crate::matches::reads_of_field;
 
 /// The action `ct`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ct {
     /// Whether the connection is made, if there is none.
     pub commit: bool,

@@ -380,18 +380,7 @@ mod tests {
             blocks: None,
         };
         let nat = Some(NatSpec { new: Some(Arc::new(new)), twice: false });
-        let ct = Ct {
-            commit: true,
-            force: false,
-            anew: false,
-            owner: 0,
-            table: None,
-            zone: Zone::Number(Number::This(0)),
-            nat,
-            exec: vec![],
-            alg: None,
-            limit: None,
-        };
+        let ct = Ct { commit: true, zone: Zone::Number(Number::This(0)), nat, ..Ct::default() };
         Flow {
             vrf: VrfId::MAIN,
             table: 0,

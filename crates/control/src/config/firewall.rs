@@ -14,6 +14,7 @@ use super::addresses::Addresses;
 use super::cross::Read;
 use super::diagnostic::Errors;
 use super::reader::{Table, parsed_element};
+use super::security::gateways;
 use crate::firewall::shadow::{Shadowed, matching_all, shadowed};
 use crate::firewall::{Firewall, Place, SitePort, Wrong, doubt_flows, doubt_networks};
 
@@ -129,10 +130,8 @@ fn is_gateway(vrf: &str, read: &Read<'_>) -> bool {
         Some(Ipsec::Required) => true,
         Some(Ipsec::Off) => false,
         Some(Ipsec::Auto) | None => {
-            let of_policies = read.policies.iter().filter(|it| it.value.if_id == 0);
-            let of_states = read.states.iter().filter(|it| it.value.if_id == 0);
-            of_policies.map(|it| it.value.vrf.as_str()).any(|of| of == vrf)
-                || of_states.map(|it| it.value.clear_vrf()).any(|of| of == vrf)
+            let policies = read.policies.iter().map(|it| &it.value);
+            gateways(policies, read.states.iter().map(|it| &it.value)).contains(vrf)
         }
     }
 }

@@ -44,6 +44,7 @@ pub(crate) use self::flows::WrongFlow;
 use self::keys::{SECTIONS, Section};
 pub(crate) use self::qdisc::qdisc_spec;
 use self::reader::{Table, quoted};
+pub(crate) use self::security::gateways;
 pub use self::write::Written;
 pub(crate) use self::write::write;
 use self::write_firewall::write_firewall;

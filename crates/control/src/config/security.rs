@@ -1,5 +1,6 @@
 //! SAs and policies, each by itself.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use api::{Aead, Authentication, Encryption, Key, PolicySpec, Selector, StateSpec, Template};
@@ -255,4 +256,14 @@ fn sorted(mut flags: Vec<SaFlag>) -> Vec<SaFlag> {
     flags.sort_unstable();
     flags.dedup();
     flags
+}
+
+/// The VRFs that policies and SAs make IPsec gateways. Those of xfrm links make none.
+pub(crate) fn gateways<'a>(
+    policies: impl IntoIterator<Item = &'a PolicySpec>,
+    states: impl IntoIterator<Item = &'a StateSpec>,
+) -> HashSet<&'a str> {
+    let of_policies = policies.into_iter().filter(|spec| spec.if_id == 0);
+    let of_states = states.into_iter().filter(|spec| spec.if_id == 0);
+    of_policies.map(|spec| spec.vrf.as_str()).chain(of_states.map(StateSpec::clear_vrf)).collect()
 }

@@ -260,18 +260,23 @@ struct Writer<'f> {
 
 /// A connection counts for the limits of the zone that its first packet comes from.
 const LIMIT: &str = "limit=NXM_NX_REG0[0..15],";
-/// Notes who made a connection and by which ports its first packet came and leaves.
-const COMMIT: &str = "exec(set_field:0x100000000/0x300000000->ct_label,\
-                      move:NXM_OF_IN_PORT[]->NXM_NX_CT_LABEL[0..15],\
-                      move:NXM_NX_REG2[0..15]->NXM_NX_CT_LABEL[16..31])";
-/// The same of what a helper has announced, which is translated as the connection is that did.
-const COMMIT_ANNOUNCED: &str = "exec(set_field:0x100000000/0x100000000->ct_label,\
-                                move:NXM_OF_IN_PORT[]->NXM_NX_CT_LABEL[0..15],\
-                                move:NXM_NX_REG2[0..15]->NXM_NX_CT_LABEL[16..31])";
-/// The same, where the source becomes the address of the port that it leaves by.
-const COMMIT_BORROWED: &str = "exec(set_field:0x300000000/0x300000000->ct_label,\
-                               move:NXM_OF_IN_PORT[]->NXM_NX_CT_LABEL[0..15],\
-                               move:NXM_NX_REG2[0..15]->NXM_NX_CT_LABEL[16..31])";
+/// Notes who made a connection and by which ports its first packet came and leaves, with these bits of the
+/// label of those that say more.
+macro_rules! label {
+    ($bits:literal) => {
+        concat!(
+            "exec(set_field:",
+            $bits,
+            "->ct_label,move:NXM_OF_IN_PORT[]->NXM_NX_CT_LABEL[0..15],",
+            "move:NXM_NX_REG2[0..15]->NXM_NX_CT_LABEL[16..31])"
+        )
+    };
+}
+const COMMIT: &str = label!("0x100000000/0x300000000");
+/// Where the source becomes the address of the port that it leaves by.
+const COMMIT_BORROWED: &str = label!("0x300000000/0x300000000");
+/// Of what a helper has announced, which is translated as the connection is that did.
+const COMMIT_ANNOUNCED: &str = label!("0x100000000/0x100000000");
 /// Whose a connection is: of who came by the port that its first packet came by.
 const OWNER: &str = "owner=0xffff,";
 /// Packets for a forwarded port, and packets that a helper has announced.

@@ -57,16 +57,14 @@ pub(crate) fn source_to(vrf: VrfId, port: PortId, peer: IpAddr, tables: &Tables)
         let found = spd.lookup(Direction::Out, &key);
         found.is_some_and(|policy| matches!(policy.spec.action, Action::Protect(_)))
     };
-    let own = tables.ports_of(vrf).flat_map(|port| &port.spec.addresses).map(IpPrefix::address);
-    let own = own.filter(|own| own.is_ipv4() == peer.is_ipv4() && !is_link_local(*own));
-    by_port.filter(is_protected).or_else(|| own.take(MOST_TRIED).find(is_protected)).or(by_port)
+    let mut own = own_addresses(vrf, tables).take(MOST_TRIED);
+    by_port.filter(is_protected).or_else(|| own.find(is_protected)).or(by_port)
 }
 
-fn is_link_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
+/// The addresses of ours in a VRF that a tunnel may have: link-local ones of IPv6 are not in the FIB.
+fn own_addresses(vrf: VrfId, tables: &Tables) -> impl Iterator<Item = IpAddr> {
+    let own = tables.ports_of(vrf).flat_map(|port| &port.spec.addresses).map(IpPrefix::address);
+    own.filter(move |own| tables.vrf(vrf).is_some_and(|vrf| vrf.is_local(*own)))
 }
 
 /// The address of ours from which an ICMP error about a packet is sent: if it came by a tunnel, one
@@ -86,11 +84,7 @@ pub(crate) fn source_of_error(
         let policy = tables.policy_in(decision.inbound()?)?;
         let Action::Protect(_) = policy.spec.action else { return None };
         let inside = policy.spec.selector.destination;
-        let vrf = tables.vrf(key.vrf)?;
-        let mut own =
-            tables.ports_of(key.vrf).flat_map(|port| &port.spec.addresses).map(IpPrefix::address);
-        // Link-local addresses are no tunnel's, and not in the FIB.
-        own.find(|own| inside.contains(*own) && vrf.is_local(*own))
+        own_addresses(key.vrf, tables).find(|own| inside.contains(*own))
     };
     match key.origin {
         Origin::Sa(_) => match tables.port(port).and_then(|port| port.spec.if_id) {

@@ -111,7 +111,7 @@ impl Wanted<'_> {
 pub(super) fn changed(wanted: &Wanted<'_>, tracked: &Tracked, tables: &Tables) -> Option<Change> {
     match tracked.connection {
         Some((handle, direction)) => {
-            let ((_, _), (label, label_bits)) = (wanted.mark, wanted.label);
+            let ((mark, mark_bits), (label, label_bits)) = (wanted.mark, wanted.label);
             if (tracked.label ^ label) & label_bits & wanted.owner != 0 && !tracked.is_changed {
                 return None;
             }
@@ -122,7 +122,6 @@ pub(super) fn changed(wanted: &Wanted<'_>, tracked: &Tracked, tables: &Tables) -
             if is_anew && !tracked.is_changed {
                 return make(wanted, tracked, Some(handle), tables);
             }
-            let ((mark, mark_bits), (label, label_bits)) = (wanted.mark, wanted.label);
             let is_so = tracked.is_changed
                 || (tracked.mark ^ mark) & mark_bits == 0
                     && (tracked.label ^ label) & label_bits == 0

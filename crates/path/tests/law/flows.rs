@@ -75,21 +75,8 @@ pub(crate) fn ct(ct: Ct) -> Action {
 
 pub(crate) const NORMAL: Action = Action::Normal;
 
-const CT: Ct = Ct {
-    commit: false,
-    force: false,
-    anew: false,
-    owner: 0,
-    zone: Zone::Vrf,
-    table: None,
-    nat: None,
-    exec: Vec::new(),
-    alg: None,
-    limit: None,
-};
-
 pub(crate) fn commit() -> Ct {
-    Ct { commit: true, ..CT }
+    Ct { commit: true, ..Ct::default() }
 }
 
 /// A connection with a label.
@@ -101,13 +88,13 @@ pub(crate) fn labelled(ct: Ct) -> Ct {
 pub(crate) const LABELLED: Condition = (Field::CtLabel, 1 << 32, 1 << 32);
 
 pub(crate) fn to_table_1(nat: Option<NatSpec>) -> Action {
-    ct(Ct { table: Some(1), nat, ..CT })
+    ct(Ct { table: Some(1), nat, ..Ct::default() })
 }
 
 /// To a table, tracked in a second zone.
 fn to_zone_9(table: u8) -> Action {
     let (zone, nat) = (Zone::Number(Number::This(9)), Some(NatSpec::default()));
-    ct(Ct { table: Some(table), zone, nat, ..CT })
+    ct(Ct { table: Some(table), zone, nat, ..Ct::default() })
 }
 
 /// A connection of a zone with a mark.
@@ -149,6 +136,11 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
         flow(vrf, (table, priority), conditions, actions)
     };
 
+    let labelled_and_translated = || {
+        let nat = nat(NatEnd::Source, "10.2.0.1", Some((3000, 3009)));
+        let opened = [has(NEW), by(a), (Field::DlType, 0x800, 0xffff)];
+        flow(1, 9, &opened, &[ct(labelled(Ct { nat, ..commit() })), NORMAL])
+    };
     match kind {
         0 => vec![],
         1 => vec![flow(0, 1, &[], &[NORMAL])],
@@ -391,7 +383,7 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
                 1,
                 10,
                 &[has(EST)],
-                &[ct(Ct { table: Some(2), nat: Some(NatSpec::default()), ..CT })],
+                &[ct(Ct { table: Some(2), nat: Some(NatSpec::default()), ..Ct::default() })],
             ),
             flow(
                 1,
@@ -428,18 +420,7 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
             flow(0, 10, &[], &[to_table_1(Some(NatSpec::default()))]),
             flow(1, 20, &[has(EST), LABELLED], &[NORMAL]),
             flow(1, 19, &[has(CtState(NEW.0 | REL.0)), LABELLED], &[ct(commit()), NORMAL]),
-            flow(
-                1,
-                9,
-                &[has(NEW), by(a), (Field::DlType, 0x800, 0xffff)],
-                &[
-                    ct(labelled(Ct {
-                        nat: nat(NatEnd::Source, "10.2.0.1", Some((3000, 3009))),
-                        ..commit()
-                    })),
-                    NORMAL,
-                ],
-            ),
+            labelled_and_translated(),
             flow(1, 8, &[has(NEW), by(a)], &[ct(labelled(commit())), NORMAL]),
         ],
         // Answers begin connections anew.
@@ -455,18 +436,7 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
             flow(0, 10, &[], &[to_table_1(Some(NatSpec::default()))]),
             flow(1, 20, &[has(EST), LABELLED], &[Action::GotoTable(2)]),
             flow(1, 19, &[has(REL), LABELLED], &[Action::GotoTable(2)]),
-            flow(
-                1,
-                9,
-                &[has(NEW), by(a), (Field::DlType, 0x800, 0xffff)],
-                &[
-                    ct(labelled(Ct {
-                        nat: nat(NatEnd::Source, "10.2.0.1", Some((3000, 3009))),
-                        ..commit()
-                    })),
-                    NORMAL,
-                ],
-            ),
+            labelled_and_translated(),
             flow(1, 8, &[has(NEW)], &[ct(labelled(commit())), NORMAL]),
             flow(2, 9, &[by(a), to(b)], &[NORMAL]),
             flow(2, 8, &[by(b), to(a)], &[NORMAL]),
@@ -480,7 +450,10 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
                 0,
                 10,
                 &[by(a)],
-                &[ct(Ct { zone: Zone::Number(Number::This(9)), ..CT }), to_table_1(None)],
+                &[
+                    ct(Ct { zone: Zone::Number(Number::This(9)), ..Ct::default() }),
+                    to_table_1(None),
+                ],
             ),
             flow(0, 9, &[by(b)], &[Action::Output(a), NORMAL]),
             flow(1, 1, &[], &[NORMAL]),

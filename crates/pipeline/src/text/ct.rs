@@ -17,18 +17,7 @@ use super::{Names, matches, value};
 
 /// Reads `ct(...)`.
 pub(crate) fn parse<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> Result<'t, Ct> {
-    let mut ct = Ct {
-        commit: false,
-        force: false,
-        anew: false,
-        owner: 0,
-        zone: Zone::Vrf,
-        table: None,
-        nat: None,
-        exec: Vec::new(),
-        alg: None,
-        limit: None,
-    };
+    let mut ct = Ct::default();
     let (dl_type, _) = context.matches.get(Field::DlType);
     if !matches!(dl_type as u16, IPV4 | IPV6) {
         return Err(wrong(pair.key, "`ct` needs the protocol to be matched")

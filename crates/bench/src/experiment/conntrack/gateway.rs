@@ -6,9 +6,7 @@ use conntrack::{Connections, CtState, Settings};
 use flow::CacheSettings;
 use io::memory::MemoryHandle;
 use path::Worker;
-use pipeline::{
-    Action, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline, Zone,
-};
+use pipeline::{Action, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Owner, Pipeline};
 use tables::{Publisher, RouteSpec, Tables};
 use wire::VrfId;
 
@@ -69,21 +67,7 @@ fn list(flows: Flows) -> Vec<Flow> {
         let (vrf, cookie, idle_timeout, hard_timeout) = (VrfId::MAIN, 0, 0, 0);
         Flow { vrf, table, priority, matches, actions, cookie, idle_timeout, hard_timeout }
     };
-    let ct = |commit, table, nat| {
-        let (force, anew, zone, exec, alg) = (false, false, Zone::Vrf, Vec::new(), None);
-        Action::Ct(Box::new(Ct {
-            commit,
-            force,
-            anew,
-            owner: 0,
-            zone,
-            table,
-            nat,
-            exec,
-            alg,
-            limit: None,
-        }))
-    };
+    let ct = |commit, table, nat| Action::Ct(Box::new(Ct { commit, table, nat, ..Ct::default() }));
     let nat = flows == Flows::Nat;
     let translate = nat.then(NatSpec::default);
     let new_nat = nat.then(|| NatSpec {

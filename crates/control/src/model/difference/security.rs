@@ -1,6 +1,6 @@
 //! What protects packets: VRFs as IPsec gateways, SAs, policies.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use api::{ChangeKind, DefaultAction, Direction, Origin, PolicySpec, Selector, StateSpec};
 use types::{Ike, Ipsec};
@@ -8,18 +8,14 @@ use types::{Ike, Ipsec};
 use super::super::desired::{DesiredSa, StateKey, defaults_in_force};
 use super::super::security;
 use super::Differ;
+use crate::config::gateways;
 use crate::describe;
 
 impl<'a> Differ<'a> {
     /// Whether VRFs are IPsec gateways: where policies are to come first of all, and last of all
     /// where none are left.
     pub(super) fn ipsec(&mut self, is_before: bool) {
-        // Those of xfrm links make no VRF a gateway.
-        let of_policies = self.config.policies.iter().filter(|spec| spec.if_id == 0);
-        let of_policies = of_policies.map(|spec| spec.vrf.as_str());
-        let of_states = self.config.states.iter().filter(|spec| spec.if_id == 0);
-        let of_states = of_states.map(|spec| spec.clear_vrf());
-        let making: HashSet<_> = of_policies.chain(of_states).collect();
+        let making = gateways(&self.config.policies, &self.config.states);
         for (name, vrf) in &self.desired.vrfs {
             let is = self.tables.vrf(vrf.id).map_or(Ipsec::Auto, |vrf| vrf.ipsec);
             let said = self.said_vrfs.get(name.as_str()).copied();

@@ -82,6 +82,25 @@ fn zone(port: &str) -> Option<u8> {
     }
 }
 
+/// A packet that came by a port, or that an SA has decrypted.
+fn packet(in_port: u16) -> FlowKey {
+    FlowKey {
+        vrf: VrfId::MAIN,
+        origin: match in_port {
+            NO_PORT => Origin::Sa(SaSlot(3)),
+            port => Origin::Port(PortId(port)),
+        },
+        addresses: Addresses::V4 {
+            source: [10, 1, 0, 2].into(),
+            destination: [203, 0, 113, 9].into(),
+        },
+        protocol: Protocol::UDP,
+        upper: Upper::Ports { source: 5000, destination: 53 },
+        fragment: FragmentClass::Whole,
+        fields: PacketFields::NONE,
+    }
+}
+
 /// By the words of docs/firewall.md.
 fn expected(
     (is_reply, is_error, is_borrowed): (bool, bool, bool),
@@ -136,21 +155,7 @@ fn packets_of_connections_go_where_these_lead_or_nowhere() {
             label: 1 << 32 | borrowed | u128::from(last) << 16 | u128::from(first),
             exit,
         };
-        let key = FlowKey {
-            vrf: VrfId::MAIN,
-            origin: match in_port {
-                NO_PORT => Origin::Sa(SaSlot(3)),
-                port => Origin::Port(PortId(port)),
-            },
-            addresses: Addresses::V4 {
-                source: [10, 1, 0, 2].into(),
-                destination: [203, 0, 113, 9].into(),
-            },
-            protocol: Protocol::UDP,
-            upper: Upper::Ports { source: 5000, destination: 53 },
-            fragment: FragmentClass::Whole,
-            fields: PacketFields::NONE,
-        };
+        let key = packet(in_port);
         let outcome = tables.pipeline().evaluate(&Fields::of(&key, 0), &mut known, &mut ());
         let (to, from) = if is_reply { (first, last) } else { (last, first) };
         let came_by = in_port == from && (in_port == NO_PORT || zone(in_port).is_some());
@@ -184,18 +189,7 @@ fn what_is_announced_goes_to_the_zones_of_who_announced_it() {
                 label: 1 << 32 | u128::from(last) << 16 | u128::from(first),
                 exit,
             };
-            let key = FlowKey {
-                vrf: VrfId::MAIN,
-                origin: Origin::Port(PortId(ids[0])),
-                addresses: Addresses::V4 {
-                    source: [10, 1, 0, 2].into(),
-                    destination: [203, 0, 113, 9].into(),
-                },
-                protocol: Protocol::TCP,
-                upper: Upper::Ports { source: 20, destination: 5000 },
-                fragment: FragmentClass::Whole,
-                fields: PacketFields::NONE,
-            };
+            let key = packet(ids[0]);
             let passes = match exit {
                 Exit::Port(by) => {
                     zone(by.0).is_some_and(|to| [zone(first), zone(last)].contains(&Some(to)))
