@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use arrayvec::ArrayVec;
 use packet::{DropReason, Packet, Time};
 use types::HighestShares;
-use wire::{PortId, VrfId};
+use wire::{Origin, PortId, VrfId};
 
 use crate::deadline::Deadlines;
 use crate::shares::Shares;
@@ -83,6 +83,8 @@ struct Totals {
 pub struct Sender {
     /// Its VRF.
     pub vrf: VrfId,
+    /// As what an error about it is sent.
+    pub error: Origin,
     /// Source and destination as it sent them, each with its port, if they were translated since. Of
     /// ICMP the identifier is the port of the source.
     pub before: Option<[(IpAddr, u16); 2]>,

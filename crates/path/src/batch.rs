@@ -9,6 +9,7 @@ use wire::{FlowKey, FragmentClass, Headers, Origin, SaSlot, Spi, Upper, VrfId};
 use crate::cache::key;
 use crate::decision::Decision;
 use crate::encapsulation::Inner;
+use crate::host::error_about;
 use crate::stage::apply::is_own;
 
 /// From where a packet enters the stages.
@@ -202,7 +203,8 @@ impl Known {
             Upper::Spi(_) | Upper::None => [0; 2],
         };
         let ends = [(addresses.source(), source), (addresses.destination(), destination)];
-        (!is_own(origin)).then(|| Sender { vrf, before: is_translated.then_some(ends) })
+        let error = error_about(&self.key).origin;
+        (!is_own(origin)).then(|| Sender { vrf, error, before: is_translated.then_some(ends) })
     }
 }
 

@@ -202,6 +202,62 @@ fn the_links_own_address_answers() {
     gateway.assert_nothing_lost();
 }
 
+/// What the peer may send that the gateway itself answers: to its own address, too old, and to a
+/// station that does not answer.
+fn asking(remote: &str, [own, silent, beyond]: [&str; 3]) -> [(&'static str, Vec<u8>); 4] {
+    let mut aged = udp(remote, beyond, (1, 2), 10);
+    if remote.contains(':') {
+        aged[7] = 1;
+    } else {
+        aged[8] = 1;
+        wire::ipv4::fill_checksum(&mut aged);
+    }
+    [
+        ("echo request", echo(remote, own, 8)),
+        ("closed port", udp(remote, own, (1, 2), 10)),
+        ("no hop left", aged),
+        ("silent station", udp(remote, silent, (1, 2), 10)),
+    ]
+}
+
+/// What the gateway sends about what a link brought quotes it, and so stays inside whatever the
+/// routes say.
+#[test]
+fn what_is_said_of_a_links_packets_leaves_by_no_port_in_clear() {
+    let of = [
+        ("10.2.0.9", ["10.9.0.1", "10.1.0.77", "10.1.0.5"], "10.2.0.0/16"),
+        ("fd02::9", ["fd09::1", "fd01::77", "fd01::5"], "fd02::/64"),
+    ];
+    for (remote, to, network) in of {
+        for (what, packet) in asking(remote, to) {
+            for has_route in [true, false] {
+                let mut tables = hub();
+                if !has_route {
+                    tables.remove_route(RED.vrf, prefix(network)).unwrap();
+                    let by = RouteSpec::Connected { port: RED.port };
+                    tables.set_route(RED.vrf, prefix(network), by).unwrap();
+                    tables.set_neighbour(RED.port, ip(remote), HOST_MAC).unwrap();
+                }
+                let mut gateway = Gateway::new(tables);
+                from_peer(&mut gateway, RED, 0, &packet);
+                for _ in 0..5 {
+                    gateway.wait(core::time::Duration::from_secs(1));
+                }
+                let clear = to_tenants(&mut gateway).into_iter();
+                let to_remote = clear.filter(|(_, packet)| {
+                    let parsed = wire::headers::parse(packet);
+                    parsed.is_ok_and(|headers| headers.addresses.destination() == ip(remote))
+                });
+                assert_eq!(to_remote.count(), 0, "{what} of {remote}");
+                let by_tunnel = gateway.sent(WAN).len();
+                let refused = gateway.dropped(DropReason::PolicyNoMatch);
+                let expected = if has_route { (1, 0) } else { (0, 1) };
+                assert_eq!((by_tunnel, refused), expected, "{what} of {remote}");
+            }
+        }
+    }
+}
+
 /// What leaves by a link is encrypted or dropped, and its policies are for nothing else.
 #[test]
 fn nothing_leaves_a_link_in_clear() {

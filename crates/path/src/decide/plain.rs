@@ -172,7 +172,8 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
                 return;
             }
         }
-        if self.vrf.spd.is_empty() && !matches!(self.key.origin(), Origin::Sa(_)) {
+        let was_protected = matches!(self.key.origin(), Origin::Sa(_) | Origin::HostProtected);
+        if self.vrf.spd.is_empty() && !was_protected {
             self.trace.asks(|| Question::Policies(self.key.vrf()));
             self.trace.step(|| {
                 let then = match self.vrf.is_closed() {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use flow::FairLimiter;
 use packet::{Packet, Time};
-use wire::{Addresses, Headers, Origin, Protocol, VrfId, icmpv4, icmpv6, ipv6, tcp};
+use wire::{Addresses, Headers, Protocol, VrfId, icmpv4, icmpv6, ipv6, tcp};
 
 use crate::batch::{Arrival, Known, Queues};
 use crate::decide::Locality;
@@ -133,16 +133,14 @@ impl Applier<'_, '_> {
     }
 }
 
-/// Builds what tells a sender in `vrf` that its packet's next hop did not answer, and says how it
-/// enters the stages. Whether the packet came in clear is not known any more, so the message may
-/// not leave in clear where there are policies.
+/// Builds what tells a sender in `vrf` that its packet's next hop did not answer.
 pub(crate) fn unanswered(
     packet: &Packet,
     vrf: VrfId,
     outputs: &mut Outputs<'_>,
     locality: Locality<'_>,
     limiter: &mut FairLimiter,
-) -> Option<(Packet, Arrival)> {
+) -> Option<Packet> {
     let headers = wire::headers::parse(packet.bytes()).ok()?;
     let source = headers.addresses.source();
     let objects = outputs.objects;
@@ -153,8 +151,7 @@ pub(crate) fn unanswered(
     let error = IcmpError::Unreachable(Refusal::HostUnreachable);
     let from = || objects.source_to(vrf, packet.port(), source);
     let (limiter, now) = ((limiter, vrf), outputs.now);
-    let message = build(packet, &headers, error, from, limiter, now, &mut outputs.buffers)?;
-    Some((message, Arrival::new(vrf, Origin::HostProtected)))
+    build(packet, &headers, error, from, limiter, now, &mut outputs.buffers)
 }
 
 /// An ICMP error about `offending`, a packet of `vrf`, if it may be answered and the rate limit

@@ -13,7 +13,7 @@ use packet::{DropReason, Time};
 use tables::{Event, NextHopState};
 use wire::{PortId, VrfId};
 
-use crate::batch::Queue;
+use crate::batch::{Arrival, Queue};
 use crate::decide::Locality;
 use crate::host::{errors, resolve};
 use crate::outputs::{Buffers, Neighbours};
@@ -89,13 +89,12 @@ pub(crate) fn advance(
         for (mut packet, sender) in packets {
             let mut is_told = false;
             // Its sender is told about the packet that it has sent.
-            if let Some(Sender { vrf, before }) = sender
+            if let Some(Sender { vrf, error, before }) = sender
                 && before.is_none_or(|before| translate::restore(&mut packet, before).is_some())
-                && let Some((message, arrival)) =
-                    errors::unanswered(&packet, vrf, outputs, locality, limiter)
+                && let Some(message) = errors::unanswered(&packet, vrf, outputs, locality, limiter)
             {
                 is_told = true;
-                if let Err(message) = again.push(message, arrival) {
+                if let Err(message) = again.push(message, Arrival::new(vrf, error)) {
                     is_told = false;
                     outputs.drop(message, DropReason::NoBuffer);
                 }
