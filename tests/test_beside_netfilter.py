@@ -344,12 +344,6 @@ REASONS = {
         f"dns-zlip-{number}.pcap": [(0, "1 passed", "dropped"), (0, "[UNREPLIED]", "no connection")]
         for number in (1, 2, 3)
     },
-    "Only echo has an identifier": {
-        f"icmp-query-{kind}": [
-            (0, "no connection", "[UNREPLIED]"), (0, "[UNREPLIED]", "no connection"),
-            (1, "no connection", "icmp"), (1, "icmp", "no connection"),
-        ] for kind in (13, 15, 17)
-    },
 }
 """Why -> what differs for this reason: name -> the step, what Linux does, what hitpath does."""
 

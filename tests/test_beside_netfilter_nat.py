@@ -333,6 +333,18 @@ def collides_echo(one):
     one.send("right", echo(RIGHT, came.src, 0, 77))
 
 
+def queries(kind):
+    """Two hosts that ask with identifiers of their own, and a third with one that is taken."""
+    def ask(one):
+        for source, number in ((LEFT, 77), (OTHER, 78)):
+            one.send("left", echo(source, kind=kind, number=number))
+        for number in (78, 77):
+            one.send("right", echo(RIGHT, PUBLIC, kind + 1, number))
+        came = one.send("left", echo(OTHER, kind=kind), Chooses("id", range(65536)))
+        one.send("right", echo(RIGHT, came.src, kind + 1, came[ICMP].id))
+    return ask
+
+
 def shares(one):
     """The same port of several hosts, each to another destination: all keep it."""
     for host, destination in enumerate(("10.2.0.2", "10.2.0.3", "10.2.0.4", "10.2.0.5"), 2):
@@ -505,6 +517,7 @@ CASES = {
     "keeps": ("address", keeps),
     "collides": ("address", collides),
     "collides-echo": ("address", collides_echo),
+    **{f"queries-{kind}": ("address", queries(kind)) for kind in (13, 15, 17)},
     "shares": ("address", shares),
     "errors": ("address", errors),
     "errors-of-others": ("address", errors_of_others),

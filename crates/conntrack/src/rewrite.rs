@@ -64,6 +64,7 @@ pub(crate) fn deltas(before: &Tuple, after: &Tuple) -> u64 {
     let addresses = difference(new, old);
     let ports = |tuple: &Tuple| match tuple.role {
         Role::None => u64::from(tuple.source) + u64::from(tuple.destination),
+        // The same of both where there is no identifier.
         Role::Query | Role::Answer => tuple.source.into(),
     };
     // ICMP for IPv4 is the one that has no pseudo header (RFC 792).
@@ -184,17 +185,18 @@ impl Translation {
     /// Writes ports or identifier, and the checksum, as far as the header is there.
     pub(crate) fn write_upper(&self, header: &mut [u8], tuple: &Tuple) {
         let protocol = tuple.protocol;
-        match tuple.role {
-            Role::None if protocol.has_ports() => {
-                let ports = u32::from(tuple.source) << 16 | u32::from(tuple.destination);
-                if let Some(place) = header.first_chunk_mut() {
-                    *place = ports.to_be_bytes();
+        if tuple.has_ports() {
+            match tuple.role {
+                Role::None => {
+                    let ports = u32::from(tuple.source) << 16 | u32::from(tuple.destination);
+                    if let Some(place) = header.first_chunk_mut() {
+                        *place = ports.to_be_bytes();
+                    }
                 }
-            }
-            Role::None => {}
-            Role::Query | Role::Answer => {
-                if let Some(place) = header.get_mut(4..6) {
-                    place.copy_from_slice(&tuple.source.to_be_bytes());
+                Role::Query | Role::Answer => {
+                    if let Some(place) = header.get_mut(4..6) {
+                        place.copy_from_slice(&tuple.source.to_be_bytes());
+                    }
                 }
             }
         }

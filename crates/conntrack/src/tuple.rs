@@ -36,7 +36,10 @@ pub struct Tuple {
 const ICMP_QUERIES: [(u8, u8); 4] = [(8, 0), (13, 14), (15, 16), (17, 18)];
 
 /// Queries of ICMPv6 (RFC 4443, RFC 4620) and the types of their answers.
-const ICMPV6_QUERIES: [(u8, u8); 2] = [(128, 129), (139, 140)];
+const ICMPV6_QUERIES: [(u8, u8); 2] = [(128, 129), (NODE_INFORMATION as u8, 140)];
+
+/// No query of ICMP for IPv4 has this type.
+const NODE_INFORMATION: u16 = 139;
 
 impl Tuple {
     /// The tuple of a packet with ports, or of a protocol without.
@@ -67,6 +70,15 @@ impl Tuple {
         };
         let (query, role) = queries.iter().find_map(of)?;
         Some(Self { addresses, protocol, source: identifier, destination: query.into(), role })
+    }
+
+    /// Whether there is a port, or an identifier, that can be translated. Node information queries have
+    /// none (RFC 4620 section 4).
+    pub(crate) const fn has_ports(&self) -> bool {
+        match self.role {
+            Role::None => self.protocol.has_ports(),
+            Role::Query | Role::Answer => self.destination != NODE_INFORMATION,
+        }
     }
 
     /// The tuple of a packet in the other direction, without translation.
@@ -293,5 +305,15 @@ pub(crate) mod tests {
         assert_eq!(echo.reversed().role, Role::Answer);
         assert_eq!(echo.reversed().reversed(), echo);
         assert_eq!((answer.source, answer.destination), (7, 8));
+    }
+
+    #[test]
+    fn queries_have_identifiers_but_those_for_node_information() {
+        let v4 = v4([10, 0, 0, 1], 0, [10, 0, 0, 2], 0).addresses;
+        let any = Ipv6Addr::LOCALHOST;
+        let v6 = Addresses::V6 { source: any, destination: any };
+        let has = |addresses, kind| Tuple::icmp(addresses, kind, 0, 7).unwrap().has_ports();
+        assert!([0, 8, 13, 14, 15, 16, 17, 18].into_iter().all(|kind| has(v4, kind)));
+        assert_eq!([128, 129, 139, 140].map(|kind| has(v6, kind)), [true, true, false, false]);
     }
 }

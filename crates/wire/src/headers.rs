@@ -515,6 +515,17 @@ fn v6_fragment(
     Ok(Fragment { class, identification: u32_at(header, 4), offset, more })
 }
 
+/// Whether messages of this type have an identifier, by which queries of hosts behind one address
+/// are told apart: echo, timestamps, information requests and address masks (RFC 792, RFC 950,
+/// RFC 4443 section 4), and their answers.
+#[inline(always)]
+pub(crate) const fn has_identifier(icmp: Protocol, kind: u8) -> bool {
+    match icmp {
+        Protocol::ICMP => matches!(kind, 0 | 8 | 13..=18),
+        _ => matches!(kind, 128 | 129),
+    }
+}
+
 /// The fields that selectors name, from an upper-layer header that must be there whole.
 #[inline(always)]
 fn upper_fields(protocol: Protocol, icmp: Protocol, payload: &[u8]) -> Result<Upper, Malformed> {
@@ -535,9 +546,8 @@ fn upper_fields(protocol: Protocol, icmp: Protocol, payload: &[u8]) -> Result<Up
         Upper::Spi(Spi(u32_at(header, 0)))
     } else {
         let kind = header[0];
-        let echo =
-            if icmp == Protocol::ICMP { matches!(kind, 0 | 8) } else { matches!(kind, 128 | 129) };
-        Upper::Icmp { kind, code: header[1], identifier: if echo { u16_at(header, 4) } else { 0 } }
+        let identifier = if has_identifier(icmp, kind) { u16_at(header, 4) } else { 0 };
+        Upper::Icmp { kind, code: header[1], identifier }
     })
 }
 

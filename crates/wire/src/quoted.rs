@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use types::{Addresses, FragmentClass, Protocol, Spi, Upper};
 
-use crate::headers::{Headers, is_extension_header};
+use crate::headers::{Headers, has_identifier, is_extension_header};
 use crate::{icmpv4, icmpv6, ipv4};
 
 /// Bytes of an ICMP header; what an error is about begins behind it.
@@ -167,11 +167,7 @@ fn upper(protocol: Protocol, icmp: Protocol, bytes: &[u8]) -> Option<Upper> {
     Some(if protocol.has_ports() {
         Upper::Ports { source: word(2), destination: word(0) }
     } else if protocol == icmp {
-        let echo = [icmpv4::ECHO_REQUEST, icmpv4::ECHO_REPLY].contains(&header[0])
-            && icmp == Protocol::ICMP
-            || [icmpv6::ECHO_REQUEST, icmpv6::ECHO_REPLY].contains(&header[0])
-                && icmp == Protocol::ICMPV6;
-        let identifier = if echo { word(4) } else { 0 };
+        let identifier = if has_identifier(icmp, header[0]) { word(4) } else { 0 };
         Upper::Icmp { kind: header[0], code: header[1], identifier }
     } else {
         Upper::None

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::pool::{Choice, Lease, NotLent, Pool, has_ports, inside, kind};
+use super::pool::{Choice, Lease, NotLent, Pool, inside, kind};
 use crate::table::Refused;
 use crate::tuple::Tuple;
 
@@ -43,7 +43,7 @@ impl Pool {
             return Err(NotLent::Family);
         }
         let place = self.foreseen(zone, tuple)?;
-        if self.settings.endpoint_independent && has_ports(tuple) {
+        if self.settings.endpoint_independent && tuple.has_ports() {
             let translated = self.would_map(zone, tuple, place);
             return translated.filter(|it| !is_taken(it)).ok_or_else(|| self.none_left(tuple));
         }
@@ -71,7 +71,7 @@ impl Pool {
     ) -> Result<Tuple, NotLent> {
         let number = self.number(address).ok_or(NotLent::Family)?;
         let (at, range, _) = self.foreseen(zone, tuple)?;
-        if self.has_blocks() && has_ports(tuple) && at != u32::from(number) {
+        if self.has_blocks() && tuple.has_ports() && at != u32::from(number) {
             return Err(NotLent::Block);
         }
         let mut found = None;
@@ -82,7 +82,7 @@ impl Pool {
 
     /// The places where a source may have its port, or would.
     pub(super) fn foreseen(&self, zone: u16, tuple: &Tuple) -> Result<Choice, NotLent> {
-        let Some(dynamic) = self.dynamic.as_ref().filter(|_| has_ports(tuple)) else {
+        let Some(dynamic) = self.dynamic.as_ref().filter(|_| tuple.has_ports()) else {
             return self.choice(tuple);
         };
         let foreseen = dynamic.foresee(zone, tuple.addresses.source());
@@ -95,7 +95,7 @@ impl Pool {
     fn kept(&self, tuple: &Tuple, of: &Tuple, (address, range, _): &Choice) -> Option<Tuple> {
         let source = of.addresses.source();
         let is_first = self.address(*address) == Some(source) && of.source == tuple.source;
-        let keeps = is_first && has_ports(tuple) && self.may_keep(tuple, range);
+        let keeps = is_first && tuple.has_ports() && self.may_keep(tuple, range);
         keeps.then(|| tuple.with_source(source, tuple.source)).flatten()
     }
 

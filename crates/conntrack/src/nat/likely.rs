@@ -1,7 +1,7 @@
 //! The source that a packet gets mostly, which is known before it is lent: its own port at an address that
 //! follows from its ends.
 
-use super::pool::{Lease, NotLent, PRESENT, Pool, has_ports, kind};
+use super::pool::{Lease, NotLent, PRESENT, Pool, kind};
 use crate::sync::Ordering;
 use crate::table::{Connections, Refused};
 use crate::tuple::Tuple;
@@ -29,7 +29,7 @@ impl Pool {
     /// looking.
     pub fn likely(&self, zone: u16, tuple: &Tuple, connections: &Connections) -> Option<Likely> {
         let settings = &self.settings;
-        if self.has_blocks() || settings.endpoint_independent || !has_ports(tuple) {
+        if self.has_blocks() || settings.endpoint_independent || !tuple.has_ports() {
             return None;
         }
         if !self.may_keep(tuple, &self.range(tuple)) {

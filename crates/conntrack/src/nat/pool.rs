@@ -337,7 +337,7 @@ impl Pool {
         match (self.first, tuple.addresses.is_v6()) {
             (IpAddr::V4(_), true) | (IpAddr::V6(_), false) => Err(NotLent::Family),
             _ => self.within_block(zone, tuple, |place| {
-                match self.settings.endpoint_independent && has_ports(tuple) {
+                match self.settings.endpoint_independent && tuple.has_ports() {
                     true => self.lend_mapping(zone, tuple, place, attempt),
                     false => self.lend_source((zone, tuple), place, holds_own, attempt),
                 }
@@ -360,7 +360,7 @@ impl Pool {
         let number = self.number(address).ok_or(NotLent::Family)?;
         let result = self.within_block(zone, tuple, |(at, range, _)| {
             // A block is one of one address.
-            if self.has_blocks() && has_ports(tuple) && at != u32::from(number) {
+            if self.has_blocks() && tuple.has_ports() && at != u32::from(number) {
                 return Err(NotLent::Block);
             }
             let result =
@@ -374,7 +374,7 @@ impl Pool {
     fn count<T>(&self, zone: u16, tuple: &Tuple, result: &Result<T, NotLent>) {
         let counter = match result {
             // An address alone is not given back.
-            Ok(_) if !has_ports(tuple) => return,
+            Ok(_) if !tuple.has_ports() => return,
             Ok(_) => &self.lent,
             Err(NotLent::Refused(_)) => return,
             Err(NotLent::Exhausted | NotLent::Family) => &self.exhausted,
@@ -389,7 +389,7 @@ impl Pool {
 
     /// Why there is no port at the places where a source may have one.
     pub(super) fn none_left(&self, tuple: &Tuple) -> NotLent {
-        match self.has_blocks() && has_ports(tuple) {
+        match self.has_blocks() && tuple.has_ports() {
             true => NotLent::Block,
             false => NotLent::Exhausted,
         }
@@ -403,7 +403,7 @@ impl Pool {
 
     /// The ports that a source has, or may have.
     pub fn ports_of(&self, zone: u16, tuple: &Tuple) -> Option<RangeInclusive<u16>> {
-        if let Some(dynamic) = self.dynamic.as_ref().filter(|_| has_ports(tuple)) {
+        if let Some(dynamic) = self.dynamic.as_ref().filter(|_| tuple.has_ports()) {
             return dynamic.of(zone, tuple.addresses.source());
         }
         self.choice(tuple).ok().map(|(_, range, _)| range)
@@ -435,7 +435,7 @@ impl Pool {
         tuple: &Tuple,
         lend: impl FnOnce(Choice) -> Result<T, NotLent>,
     ) -> Result<T, NotLent> {
-        let Some(dynamic) = self.dynamic.as_ref().filter(|_| has_ports(tuple)) else {
+        let Some(dynamic) = self.dynamic.as_ref().filter(|_| tuple.has_ports()) else {
             return lend(self.choice(tuple)?);
         };
         let taken = dynamic.take(zone, tuple.addresses.source());
@@ -530,7 +530,7 @@ impl Pool {
                 result => Some(result),
             }
         };
-        if !has_ports(tuple) {
+        if !tuple.has_ports() {
             return attempt(tuple.source, 0);
         }
         let group = self.group(tuple);
@@ -771,11 +771,6 @@ impl Pool {
         };
         u16::try_from(number).ok().filter(|number| u32::from(*number) < self.addresses)
     }
-}
-
-/// Whether there is a port, or an identifier, that can be translated.
-pub(super) fn has_ports(tuple: &Tuple) -> bool {
-    tuple.protocol.has_ports() || tuple.role != Role::None
 }
 
 fn gcd(a: u32, b: u32) -> u32 {

@@ -196,8 +196,10 @@ fn a_fragment_may_reach_65535_and_no_further() {
 }
 
 #[test]
-fn both_echo_messages_of_ipv4_have_their_identifier() {
-    for (kind, identifier) in [(0, 0x1234), (8, 0x1234), (3, 0), (13, 0)] {
+fn queries_of_ipv4_and_their_answers_have_an_identifier() {
+    for (kind, identifier) in
+        [(0, 0x1234), (8, 0x1234), (3, 0), (13, 0x1234), (18, 0x1234), (19, 0)]
+    {
         let header = ipv4::Header {
             total_length: 28,
             protocol: Protocol::ICMP,
