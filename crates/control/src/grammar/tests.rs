@@ -241,6 +241,17 @@ fn what_is_described_can_be_typed() {
         let Request::PolicyAdd(policy) = accepted(line) else { panic!() };
         assert_eq!(format!("xfrm policy add {}", describe::policy(&policy)), line);
     }
+    // The VRF of the outer packets, wherever it stands before the template is whole.
+    for tmpl in [
+        "src 192.0.2.1 dst 192.0.2.2 proto esp vrf under reqid 7 mode tunnel",
+        "vrf under src 192.0.2.1 dst 192.0.2.2 mode tunnel reqid 7",
+        "src 192.0.2.1 dst 192.0.2.2 vrf under mode tunnel reqid 7",
+    ] {
+        let line = format!("xfrm policy add src 10/8 dst 11/8 dir out tmpl {tmpl} vrf red");
+        let Request::PolicyAdd(policy) = accepted(&line) else { panic!() };
+        let outer = policy.template.unwrap().vrf;
+        assert_eq!((outer.as_deref(), &*policy.vrf), (Some("under"), "red"), "{line}");
+    }
     for line in [
         "route add 10.0.0.0/8 via 192.0.2.1 dev wan metric 5 vrf red",
         "route add 10.0.0.0/8 via 192.0.2.1 dev wan port-vrf blue vrf red",

@@ -160,7 +160,8 @@ fn spec(words: &mut Words<'_>) -> Result<PolicySpec, Refusal> {
 
 fn template(words: &mut Words<'_>) -> Result<Template, Refusal> {
     let (mut id, mut mode, mut reqid, mut level) = (Id::default(), None, None, None);
-    // Behind an address a VRF is the outer packets', further on it is the policy's.
+    // Behind an address, or as long as the template lacks what it needs, a VRF is the outer packets';
+    // further on it is the policy's.
     let (mut vrf, mut is_behind_address) = (None, false);
     let known = [super::xfrm_state::ID_WORDS, &["mode", "reqid", "level"]].concat();
     while let Some(key) = words.peek_of(&known) {
@@ -169,9 +170,11 @@ fn template(words: &mut Words<'_>) -> Result<Template, Refusal> {
             continue;
         }
         match key {
-            "vrf" if is_behind_address => {
+            "vrf"
+                if vrf.is_none()
+                    && (is_behind_address || mode.is_none() || id.destination.is_none()) =>
+            {
                 words.next();
-                words.once(key, &vrf)?;
                 vrf = Some(words.vrf()?);
             }
             "mode" => {
