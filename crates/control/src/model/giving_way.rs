@@ -1,5 +1,7 @@
 //! Destinations behind an xfrm link that are reached by another way once it is down or gone.
 
+use std::net::IpAddr;
+
 use api::{LinkChange, LinkName, Refusal, Reply};
 use tables::{Route, RouteKind, RuleAction, TableRef, Tables};
 use types::{PortId, VrfId};
@@ -48,7 +50,8 @@ fn giving_way(before: &Tables, after: &Tables, (link, name): (PortId, &str)) -> 
             let is = route_in(table).or_else(|| others.iter().find_map(|table| route_in(*table)));
             // Another tunnel is as good.
             let is_clear = |port| after.port(port).is_some_and(|port| port.spec.if_id.is_none());
-            if is.is_some_and(|route| leads_by(after, route, is_clear)) {
+            let led = is.map(|route| led_on(after, route, was.prefix.address()));
+            if led.is_some_and(|route| leads_by(after, route, is_clear)) {
                 gone.push((was.prefix, table));
             }
         }
@@ -83,7 +86,14 @@ fn asked_behind(tables: &Tables, table: TableRef, vrf: VrfId) -> Vec<TableRef> {
     named.chain([TableRef::Vrf(vrf), TableRef::Vrf(VrfId::MAIN)]).collect()
 }
 
-/// Whether a route leads by such a port.
+/// The route to an address there, of one that leads into another VRF.
+fn led_on<'t>(tables: &'t Tables, route: &'t Route, address: IpAddr) -> &'t Route {
+    let RouteKind::Vrf { vrf } = route.kind else { return route };
+    let last = tables.leak_steps(vrf, address).last();
+    last.and_then(|(_, route)| route).unwrap_or(route)
+}
+
+/// Whether a route leads by such a port. What one into another VRF leads to is that VRF's own.
 fn leads_by(tables: &Tables, route: &Route, is_it: impl Fn(PortId) -> bool) -> bool {
     let of_next_hop = |id| tables.next_hop(id).is_some_and(|next_hop| is_it(next_hop.port));
     match route.kind {
@@ -95,8 +105,6 @@ fn leads_by(tables: &Tables, route: &Route, is_it: impl Fn(PortId) -> bool) -> b
             let members = tables.group(group).map(|group| group.members());
             members.into_iter().flatten().any(|member| of_next_hop(member.next_hop))
         }
-        // By whichever port there.
-        RouteKind::Vrf { .. } => tables.ports().any(|port| is_it(port.id)),
         _ => false,
     }
 }

@@ -316,6 +316,21 @@ fn who_takes_a_link_away_is_told_what_leaves_by_another_way() {
     let told = leaks(&mut control, "link set ipsec9 down").unwrap();
     let keeps = "10.88.0.0/16 of VRF red; `route add blackhole 10.88.0.0/16 metric 4294967295 vrf red` keeps";
     assert!(told.contains(keeps), "{told}");
+    // Routes into other VRFs are told where they give a way, and are none of the link's.
+    for line in [
+        "vrf add green",
+        "route add 192.0.2.0/24 vrf green nexthop vrf red",
+        "link add ipsec11 up vrf green type xfrm dev wan if_id 11",
+        "route add 10.66.0.0/16 dev ipsec11 vrf green",
+        "route add default vrf green nexthop vrf red metric 9",
+        "link set ipsec8 up",
+        "route add 10.88.0.0/16 dev ipsec11 vrf green",
+    ] {
+        run(&mut control, line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    let told = leaks(&mut control, "link set ipsec11 down").unwrap();
+    // Red's way of the other is a tunnel.
+    assert!(told.contains("otherwise: 10.66.0.0/16 of VRF green; `route"), "{told}");
     // By a table of policy rules, whose packets the next rule leads on.
     for line in [
         "link add ipsec10 up type xfrm dev wan if_id 10",
