@@ -4,7 +4,7 @@ import contextlib
 import subprocess
 
 import pytest
-from harness.gateway import Gateway
+from harness.gateway import ROOT, Gateway
 from test_firewall import Firewalled
 from test_namespaces import LEFT, attach, both_families
 from test_xfrm_links import batch, hosts_of, site  # noqa: F401
@@ -89,6 +89,26 @@ import socket, sys
 s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM)
 s.bind(("", 5002))
 s.sendto(b"x", (sys.argv[1], 5301))
+"""
+
+
+ASK_FROM = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind((sys.argv[1], 0))
+s.settimeout(1)
+s.sendto(b"x", (sys.argv[2], int(sys.argv[3])))
+try:
+    print(s.recv(99).decode())
+except OSError:
+    print("nothing")
+"""
+
+GATEWAY_IS_PINGED = """
+[[firewall.policy]]
+from = ["one", "two"]
+to = ["gateway"]
+rules = [{ services = ["ping"], action = "accept" }]
 """
 
 
@@ -243,6 +263,73 @@ def test_what_nobody_answers_leaves_with_the_address_of_its_uplink(topology, tmp
         gateway.run("link", "set", "one", "down")
         assert [said(), said()] == [UPLINKS["two"][family][0]] * 2
         assert rerouted(gateway) == 0
+
+
+BOTH_FORWARD = """
+[firewall]
+[[firewall.zone]]
+name = "inside"
+ports = ["left"]
+[[firewall.zone]]
+name = "one"
+ports = ["one"]
+masquerade = "ipv4"
+[[firewall.zone]]
+name = "two"
+ports = ["two"]
+masquerade = "ipv4"
+[[firewall.forward]]
+from = ["one", "two"]
+service = "udp/5353"
+to = "{server}"
+to-port = 5300
+"""
+
+
+def recipe():
+    """What the documentation says of ports that are forwarded from several uplinks, with the names and addresses here."""
+    text = (ROOT / "docs" / "firewall.md").read_text().split("### Ports forwarded from several uplinks\n", 1)[1]
+    text = text.split("```toml\n", 1)[1].split("```", 1)[0]
+    for theirs, ours in (("198.51.100.2", "10.12.0.1"), ("198.51.100.1", "10.12.0.2"), ("wan2", "two"), ("dmz", "left")):
+        assert theirs in text
+        text = text.replace(theirs, ours)
+    return text
+
+
+def test_answers_find_the_uplink_that_the_question_came_by(topology, tmp_path):
+    gw = topology.namespace("gw")
+    left, port = attach(topology, "left", LEFT)
+    ports, outside = [port], {}
+    for name, addresses in UPLINKS.items():
+        outside[name], port = attach(topology, name, addresses)
+        outside[name].addresses("lo", f"{SERVER[4]}/32")
+        ports.append(port)
+    forwards = BOTH_FORWARD.format(server=LEFT[4][1])
+    echo = left.start("/usr/bin/python3", "-c", ECHO, "left", LEFT[4][1], stdout=subprocess.PIPE, text=True)
+
+    def asked(name):
+        command = "/usr/bin/python3", "-c", ASK_FROM, SERVER[4], UPLINKS[name][4][0], "5353"
+        return outside[name].run(*command).stdout.strip()
+
+    def pings(name):
+        done = outside[name].run("ping", "-c1", "-W1", "-I", SERVER[4], UPLINKS[name][4][0], check=False)
+        return done.returncode == 0
+
+    try:
+        assert echo.stdout.readline() == "ready\n"
+        for text, of_second in ((forwards, "nothing"), (forwards + recipe(), f"left {SERVER[4]}")):
+            (tmp_path / of_second[:4]).mkdir()
+            config = Firewalled(ports=ports, firewall=text + GATEWAY_IS_PINGED)
+            with Gateway(gw, config, tmp_path / of_second[:4]) as gateway:
+                route = ["route", "add", f"{SERVER[4]}/32", "via", UPLINKS["one"][4][1]]
+                gateway.run(*route)
+                assert asked("one") == f"left {SERVER[4]}", gateway.drops()
+                assert asked("two") == of_second, gateway.drops()
+                assert (rerouted(gateway) == 0) == (of_second != "nothing")
+                assert [pings("one"), pings("two")] == [True, of_second != "nothing"]
+    finally:
+        echo.kill()
+        echo.communicate()
 
 
 @both_families

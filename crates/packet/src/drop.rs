@@ -164,6 +164,9 @@ reasons! {
     /// The route leads to another zone of the firewall than when the connection began, or by another
     /// port whose address is not that of the connection (`rerouted`).
     ConnectionRerouted = "connection_rerouted",
+    /// Routed from a VRF without flows to a port of one that has a firewall, none of whose policies
+    /// is about it.
+    FirewallOtherVrf = "firewall_other_vrf",
     // Filters
     /// A rule of a filter before routing says drop or reject.
     FilterIngress = "filter_ingress",

@@ -1,12 +1,16 @@
 //! Routes from one VRF into another: what packets meet on the way, and what their senders are told.
 
+#[path = "fixture/built.rs"]
+mod built;
 mod fixture;
 
 use std::time::Duration;
 
+use built::flow;
 use fixture::*;
 use packet::DropReason;
-use tables::{PortSpec, RouteSpec, Tables, Vlan, VlanId, VlanTag};
+use pipeline::{Action, Flow, Owner};
+use tables::{PortSpec, RouteSpec, Tables, Vlan, VlanId, VlanTag, Wall};
 use wire::ethernet;
 use wire::{Headers, Mac, PortId, Upper, VrfId, headers};
 
@@ -118,6 +122,43 @@ fn errors_are_from_the_port_that_the_packet_came_by() {
         let mtu = if error.addresses.is_v6() { &bytes[46..48] } else { &bytes[26..28] };
         assert_eq!(u16::from_be_bytes([mtu[0], mtu[1]]), 1300);
         gateway.assert_nothing_lost();
+    }
+}
+
+/// A firewall is about all that leaves by its VRF's ports, whoever sends it.
+#[test]
+fn a_vrf_with_a_firewall_is_not_entered_from_one_without() {
+    let walls = |tables: &mut Tables, walls: &[(VrfId, Wall)]| {
+        tables.set_walls(walls.iter().copied().collect());
+    };
+    for (host, far) in HOSTS.into_iter().zip(FAR) {
+        let packet = udp(host, far, (1, 2), 100);
+        let mut gateway = Gateway::new(leaking(None));
+        push(&mut gateway, &packet);
+        assert_eq!(gateway.sent(WAN).len(), 1);
+        // What was decided does not count any more.
+        gateway.change(|tables| walls(tables, &[(VrfId::MAIN, Wall::Drop)]));
+        push(&mut gateway, &packet);
+        assert_eq!(gateway.drops(), [("firewall_other_vrf", 1)]);
+        assert!(gateway.sent(WAN).is_empty() && gateway.lan.pop().is_none());
+        gateway.change(|tables| walls(tables, &[(VrfId::MAIN, Wall::Reject)]));
+        push(&mut gateway, &packet);
+        assert!(gateway.sent(WAN).is_empty());
+        assert!(is_icmp(&told(&mut gateway).0, (3, 13), (1, 1)));
+        // That of another VRF is no concern of it, and that of its own neither.
+        gateway.change(|tables| walls(tables, &[(GREEN, Wall::Drop), (RED, Wall::Drop)]));
+        push(&mut gateway, &packet);
+        assert_eq!(gateway.sent(WAN).len(), 1);
+        // What flows of red let go is said by hand.
+        gateway.change(|tables| {
+            let flow = Flow { vrf: RED, ..flow(0, 1, &[], &[Action::Normal]) };
+            let mut pipeline = tables.pipeline().clone();
+            pipeline.replace(vec![flow], Owner::User).unwrap();
+            tables.set_pipeline(pipeline, packet::Time::default()).unwrap();
+            walls(tables, &[(VrfId::MAIN, Wall::Drop)]);
+        });
+        push(&mut gateway, &packet);
+        assert_eq!(gateway.sent(WAN).len(), 1, "{:?}", gateway.drops());
     }
 }
 

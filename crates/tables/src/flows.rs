@@ -181,6 +181,16 @@ impl Pools {
     }
 }
 
+/// What a VRF's firewall makes of packets that routes or rules lead to its ports from a VRF without
+/// flows: none of its policies is about them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wall {
+    /// They are dropped.
+    Drop,
+    /// They are dropped, and their senders are told.
+    Reject,
+}
+
 /// The flows of all VRFs, and what they need.
 #[derive(Clone)]
 pub(crate) struct Flows {
@@ -192,6 +202,8 @@ pub(crate) struct Flows {
     pub(crate) joined: Arc<BTreeMap<VrfId, Arc<[PortId]>>>,
     /// The zones of the firewall that ports are in.
     pub(crate) zones: Arc<BTreeMap<PortId, u16>>,
+    /// The VRFs that have a firewall.
+    pub(crate) walls: Arc<BTreeMap<VrfId, Wall>>,
     /// One table for all workers, the same in all snapshots once it is there.
     pub(crate) connections: Option<Arc<Connections>>,
     pools: Arc<Pools>,
@@ -206,6 +218,7 @@ impl Flows {
             logs: Arc::default(),
             joined: Arc::default(),
             zones: Arc::default(),
+            walls: Arc::default(),
             connections: None,
             pools: Arc::default(),
             secret,

@@ -55,7 +55,7 @@ pub use filter::{
     CompiledFilter, Filter, FilterAction, FilterMatch, FilterPlace, FilterRule, FilterSpec,
     FilterTarget,
 };
-pub use flows::{FlowError, FlowLog, FlowMeter, MAX_NAT_POOLS, NatPool, PoolId};
+pub use flows::{FlowError, FlowLog, FlowMeter, MAX_NAT_POOLS, NatPool, PoolId, Wall};
 pub use group::{FlowHash, Group, GroupId, MAX_MEMBERS, MAX_WEIGHT, Member, PathKey};
 pub use log::Change;
 pub use neighbour::{MAX_NEIGHBOURS, Neighbours};

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    ChangeKind, FirewallCount, FirewallReport, FirewallSpec, FirewallView, Origin, Refusal,
-    RefusalCode, Request,
+    ChangeKind, FirewallAction, FirewallCount, FirewallReport, FirewallSpec, FirewallView, Origin,
+    Refusal, RefusalCode, Request,
 };
 use packet::Time;
 use pipeline::text::parse_flow;
 use pipeline::{Flow, FlowId, Owner, Refused};
-use tables::Tables;
+use tables::{Tables, Wall};
 use types::{IpPrefix, Ipsec, VrfId};
 
 use super::desired::Desired;
@@ -183,12 +183,19 @@ impl Draft<'_> {
         now: Time,
     ) -> Result<FirewallReport, Refusal> {
         let mut pipeline = self.tables.pipeline().clone();
+        let walled: BTreeSet<_> = flows.iter().map(|flow| flow.vrf).collect();
         let changed = pipeline.replace(flows, Owner::Firewall);
         let changed = changed.map_err(|(_, why)| self.refuse_flow(&why))?;
         let (added, removed) = (changed.added.len() as u64, changed.removed.len() as u64);
         self.set_pipeline(pipeline, now)?;
         let compiled = self.desired.firewall.iter().map(|is| &is.compiled);
         self.tables.set_firewall_zones(compiled.flat_map(|is| is.zones_of_ports()).collect());
+        let default = self.desired.firewall.as_ref().map(|is| is.spec().default);
+        let wall = match default {
+            Some(FirewallAction::Reject) => Wall::Reject,
+            _ => Wall::Drop,
+        };
+        self.tables.set_walls(walled.into_iter().map(|vrf| (vrf, wall)).collect());
         self.desired.firewall_changes += 1;
         Ok(FirewallReport { added, removed, ..FirewallReport::default() })
     }

@@ -6,10 +6,10 @@
 use conntrack::Reference;
 use packet::DropReason;
 use tables::{
-    FilterHook, FilterPlace, FilterRule, FilterTarget, FilterVerdict, RejectWith, Side, Tables,
-    TapSet, Vrf,
+    FilterHook, FilterPlace, FilterRule, FilterTarget, FilterVerdict, Port, RejectWith, Side,
+    Tables, TapSet, Vrf, Wall,
 };
-use wire::{FlowKey, Origin};
+use wire::{FlowKey, Origin, Protocol};
 
 use super::features::Taps;
 use super::flows::{Answer, Said, Seen, Turn};
@@ -223,28 +223,24 @@ impl<'a, K: KeyView> Leaving<'_, 'a, K> {
     }
 }
 
-/// The filters after routing that a packet meets with this decision. If it would leave by a VRF that
-/// is closed, it is dropped.
+/// The filters after routing that a packet meets with this decision. If it would leave by another VRF
+/// that is closed, or that has a firewall while its own has no flows, it is dropped.
 fn exit(
     (key, tables, vrf): (impl KeyView, &Tables, &Vrf),
     trace: &mut impl Trace,
     decision: &mut Decision,
 ) -> [Option<FilterTarget>; 2] {
     let of_vrf = FilterTarget::Vrf(vrf.id);
-    let port = match decision.verdict() {
+    // What is encrypted leaves by a link, or as a packet of the gateway's own.
+    let (port, is_link) = match decision.verdict() {
         Verdict::Forward(next_hop) => {
-            tables.next_hop(next_hop).and_then(|hop| tables.port(hop.port))
+            (tables.next_hop(next_hop).and_then(|hop| tables.port(hop.port)), false)
         }
-        Verdict::Output(port) => tables.port(port),
-        Verdict::Protect(..) => {
-            return match links::exit(decision.outbound(), tables) {
-                Some(link) => {
-                    let port = FilterTarget::Port(link.id);
-                    [Some(FilterTarget::Vrf(link.spec.vrf)), Some(port)]
-                }
-                None => [Some(of_vrf), None],
-            };
-        }
+        Verdict::Output(port) => (tables.port(port), false),
+        Verdict::Protect(..) => match links::exit(decision.outbound(), tables) {
+            Some(link) => (Some(link), true),
+            None => return [Some(of_vrf), None],
+        },
         _ => return [None, None],
     };
     let other = port.map(|port| port.spec.vrf).filter(|other| *other != vrf.id);
@@ -252,19 +248,42 @@ fn exit(
     if into.id != key.vrf() && !vrf.features.is_ruled {
         trace.asks(|| Question::Vrf(into.id));
     }
+    if into.id != vrf.id
+        && let Some(refused) = refused_by((key, tables, vrf), into, (port, is_link), trace)
+    {
+        *decision = Decision::new(refused, decision.inbound(), decision.outbound());
+        return [None, None];
+    }
+    let port = port.map(|port| FilterTarget::Port(port.id));
+    [Some(FilterTarget::Vrf(into.id)), port]
+}
+
+/// What ends a packet that would leave by a port of another VRF than its own.
+fn refused_by(
+    (key, tables, vrf): (impl KeyView, &Tables, &Vrf),
+    into: &Vrf,
+    (port, is_link): (Option<&Port>, bool),
+    trace: &mut impl Trace,
+) -> Option<Verdict> {
     let leaves_inside =
         || port.is_some_and(|port| tables.boundary(port.id).side == Side::Protected);
-    if into.id != vrf.id && into.is_closed() && !leaves_inside() {
+    if into.is_closed() && !is_link && !leaves_inside() {
         let then = WithoutPolicies::Closed;
         trace.step(|| Step::NoPolicies { vrf: into, then });
-        let (inbound, outbound) = (decision.inbound(), decision.outbound());
-        let closed = Verdict::Drop(DropReason::IpsecClosed);
-        *decision = Decision::new(closed, inbound, outbound);
-        [None, None]
-    } else {
-        let port = port.map(|port| FilterTarget::Port(port.id));
-        [Some(FilterTarget::Vrf(into.id)), port]
+        return Some(Verdict::Drop(DropReason::IpsecClosed));
     }
+    // What flows of its own say is said.
+    if vrf.features.has_flows || is_own(key.origin()) {
+        return None;
+    }
+    let wall = tables.wall(into.id)?;
+    trace.step(|| Step::Wall(into));
+    let why = DropReason::FirewallOtherVrf;
+    Some(match (wall, key.flow().protocol) {
+        (Wall::Drop, _) => Verdict::Drop(why),
+        (Wall::Reject, Protocol::TCP) => Verdict::Refuse(why, Refusal::TcpReset),
+        (Wall::Reject, _) => Verdict::Refuse(why, Refusal::Prohibited),
+    })
 }
 
 /// The taps that want copies of the flow's packets.

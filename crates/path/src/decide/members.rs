@@ -72,6 +72,7 @@ fn members(step: &Step<'_>) -> Members {
             .with("policies", 0_u8)
             .with("closed", vrf.is_closed())
             .with("crosses", then == WithoutPolicies::Closed),
+        Step::Wall(vrf) => all.with("vrf", &*vrf.name),
         Step::Inside { port, is_exit } => {
             all.with("port", &*port.spec.name).with("side", "protected").with("leaves", is_exit)
         }

@@ -145,6 +145,9 @@ pub enum Step<'a> {
         /// What follows.
         then: WithoutPolicies,
     },
+    /// The packet would leave by a port of this VRF, whose firewall has no policy about packets of
+    /// others.
+    Wall(&'a Vrf),
     /// A policy is not asked for, since a port is on the protected side.
     Inside {
         /// The port.
@@ -343,6 +346,7 @@ impl Step<'_> {
             Self::NoPolicies { .. } | Self::Policy { .. } => "policy",
             Self::Filter { .. } => "filter",
             Self::Flow(..) => "flow",
+            Self::Wall(_) => "firewall",
             Self::AboutOwnEsp(_) => "icmp-error",
             Self::Ike { .. } => "ike",
             Self::Sa { .. } => "sa",
@@ -460,6 +464,12 @@ impl fmt::Display for Step<'_> {
                 }
             }
             Self::NoPolicies { vrf, then } => without_policies(f, vrf, then),
+            Self::Wall(vrf) => write!(
+                f,
+                "leaves by VRF {}, which has a firewall; no policy of it is about packets of other \
+                VRFs",
+                vrf.name
+            ),
             Self::Inside { port, is_exit: false } => {
                 write!(f, "came by {}, which is protected; no inbound policy asked", port.spec.name)
             }

@@ -358,6 +358,7 @@ pub(crate) fn act() -> impl Strategy<Value = Act> {
         3 => filter_rule().prop_map(Act::SetFilterRule),
         3 => (filter_place(), 0..6u32).prop_map(|(place, preference)| Act::RemoveFilterRule(place, preference)),
         1 => (vrf(), of(&Ike::ALL)).prop_map(|(vrf, ike)| Act::Ike(vrf, ike)),
+        2 => (vrf(), of(&[None, Some(Wall::Drop), Some(Wall::Reject)])).prop_map(|(vrf, wall)| Act::Wall(vrf, wall)),
         4 => (any::<Index>(), rule()).prop_map(|(which, rule)| Act::AddRule(which, rule)),
         3 => any::<Index>().prop_map(Act::RemoveRule),
         3 => (of(&LOOSE), route()).prop_map(|(table, (prefix, kind))| Act::SetLooseRoute(table, prefix, kind)),

@@ -24,7 +24,7 @@ use tables::{
     LookupEngine, MarkBits, MemberSpec, MssClamp, Policy, PolicySpec, PortSpec, Qdisc,
     QdiscCounters, QdiscDevice, QdiscHandle, RejectWith, ReversePath, RouteSpec, Rule, RuleAction,
     RuleEntry, RuleSelector, Sa, SaIdentity, SaSpec, Selector, Side, TableId, TableRef, Tables,
-    TapPoints, TapSpec, Template, UpperSelector, Vlan, VlanId, VlanTag,
+    TapPoints, TapSpec, Template, UpperSelector, Vlan, VlanId, VlanTag, Wall,
 };
 use types::qdisc::{FqCodel, Pfifo, Tbf};
 use wire::{IpPrefix, Mac, PortId, PortRange, Protocol, Spi, VrfId};
@@ -155,6 +155,7 @@ pub(crate) enum Act {
     SetFilterRule(FilterSpec),
     RemoveFilterRule(FilterPlace, u32),
     Ike(VrfId, Ike),
+    Wall(VrfId, Option<Wall>),
     /// Puts a rule where the index says, if there are few.
     AddRule(Index, Rule),
     RemoveRule(Index),
@@ -492,6 +493,12 @@ impl World {
                 _ = tables.remove_filter_rule(*place, *preference);
             }
             Act::Ike(vrf, ike) => _ = tables.set_ike(*vrf, *ike),
+            Act::Wall(vrf, wall) => {
+                let others = VRFS.into_iter().filter(|other| other != vrf);
+                let others = others.filter_map(|other| Some((other, tables.wall(other)?)));
+                let walls = others.chain(wall.map(|wall| (*vrf, wall))).collect();
+                tables.set_walls(walls);
+            }
             Act::AddRule(which, rule) => {
                 if tables.rules().count() < 12 {
                     // It may be one that is there.

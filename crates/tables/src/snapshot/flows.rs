@@ -1,6 +1,6 @@
 //! The match-action tables of a snapshot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use conntrack::{Connections, Ended};
@@ -11,7 +11,7 @@ use wire::{PortId, VrfId};
 use super::Tables;
 use crate::counters::FlowCounters;
 use crate::error::TableError;
-use crate::flows::{FlowLog, FlowMeter, NatPool, PoolId};
+use crate::flows::{FlowLog, FlowMeter, NatPool, PoolId, Wall};
 use crate::log::Change;
 
 impl Tables {
@@ -30,6 +30,26 @@ impl Tables {
     /// The zone of the firewall that a port is in. No decision depends on it.
     pub fn firewall_zone(&self, port: PortId) -> Option<u16> {
         self.flows.zones.get(&port).copied()
+    }
+
+    /// What a VRF's firewall makes of packets of other VRFs, if it has one.
+    pub fn wall(&self, vrf: VrfId) -> Option<Wall> {
+        self.flows.walls.get(&vrf).copied()
+    }
+
+    /// These VRFs have a firewall from now on, and no others.
+    pub fn set_walls(&mut self, walls: BTreeMap<VrfId, Wall>) {
+        if *self.flows.walls == walls {
+            return;
+        }
+        let before =
+            core::mem::replace(&mut Arc::make_mut(&mut self.flows).walls, Arc::new(walls.clone()));
+        let all: BTreeSet<_> = before.keys().chain(walls.keys()).copied().collect();
+        for vrf in all {
+            if before.get(&vrf) != walls.get(&vrf) {
+                self.changed(Change::Vrf(vrf));
+            }
+        }
     }
 
     /// These ports are in zones of the firewall from now on, and no others.

@@ -388,6 +388,9 @@ impl Tables {
         if self.highest_shares.contains_key(&id) {
             Arc::make_mut(&mut self.highest_shares).remove(&id);
         }
+        if self.flows.walls.contains_key(&id) {
+            Arc::make_mut(&mut Arc::make_mut(&mut self.flows).walls).remove(&id);
+        }
         self.parted = self.generation + 1;
         self.changed(Change::Vrf(id));
         self.judge_share(FilterTarget::Vrf(id))?;

@@ -55,10 +55,12 @@ fn the_examples_of_the_firewall_are_right() {
     let page = include_str!("../../../../../docs/firewall.md");
     let blocks: Vec<_> =
         page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let ports = "[[port]]\nname = \"dmz\"\nkind = \"memory\"\n[[port]]\nname = \"wan2\"\nkind = \"memory\"\n\
+                 addresses = [\"198.51.100.2/24\"]\n";
     let servers = "[[firewall.zone]]\nname = \"servers\"\nnetworks = [\"10.3.0.0/24\"]\n";
     load("firewall.md", blocks[0]).unwrap();
     for block in &blocks[1..] {
-        load("firewall.md", &format!("{}{servers}{block}", blocks[0])).unwrap();
+        load("firewall.md", &format!("{}{ports}{servers}{block}", blocks[0])).unwrap();
     }
     // Every service that the page names is one, and every one is named.
     let named = page.split("and names: ").nth(1).unwrap().split('.').next().unwrap();

@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
 
+use tables::Wall;
+
 use super::*;
 
 /// Everything that a firewall may have.
@@ -218,6 +220,22 @@ fn the_tables_know_the_zones_of_ports() {
     assert_eq!(zone(&control, "blue1"), Some(5));
     run(&mut control, "firewall delete").unwrap();
     assert_eq!(zone(&control, "lan"), None);
+}
+
+/// What other VRFs' packets meet at its ports.
+#[test]
+fn the_tables_know_which_vrfs_have_a_firewall() {
+    let mut control = running(&with_firewall());
+    let walls = |control: &Control| {
+        let of = |name: &str| control.tables().wall(control.tables().vrf_named(name).unwrap().id);
+        ["main", "red", "blue"].map(of)
+    };
+    assert_eq!(walls(&control), [Some(Wall::Drop), Some(Wall::Drop), None]);
+    let rejecting = with_firewall().replace("[firewall]", "[firewall]\ndefault = \"reject\"");
+    let reject = Some(Wall::Reject);
+    assert_eq!(walls(&running(&rejecting)), [reject, reject, None]);
+    run(&mut control, "firewall delete").unwrap();
+    assert_eq!(walls(&control), [None; 3]);
 }
 
 #[test]
