@@ -10,13 +10,16 @@ use toml::Spanned;
 use toml::de::DeValue;
 use types::{IpPrefix, IpRange, Ipsec};
 
+use super::Said;
 use super::addresses::Addresses;
 use super::cross::Read;
 use super::diagnostic::Errors;
 use super::reader::{Table, parsed_element};
 use super::security::gateways;
 use crate::firewall::shadow::{Shadowed, matching_all, shadowed};
-use crate::firewall::{Firewall, Place, SitePort, Wrong, doubt_flows, doubt_networks};
+use crate::firewall::{
+    Compiled, Firewall, Place, SitePort, Wrong, doubt_flows, doubt_leak, doubt_networks,
+};
 
 /// How many pieces of rules may be compared to find those that never match: about a second.
 const WORK: usize = 1 << 26;
@@ -123,6 +126,28 @@ pub(super) fn firewall<'t>(table: Table<'t>, errors: &mut Errors<'_>) -> Option<
     (errors.count() == before).then_some(SaidFirewall { spec, whole: table, places })
 }
 
+/// Notes the routes that lead from VRFs without flows into those with a firewall, once for two VRFs.
+fn note_leaks(compiled: &Compiled, read: &Read<'_>, errors: &mut Errors<'_>) {
+    let mut leaks = BTreeMap::new();
+    for Said { value: route, table } in &read.routes {
+        let members = route.nexthops.iter().filter_map(|member| member.port_vrf.as_ref());
+        let into = route.nexthop_vrf.iter().chain(&route.port_vrf).chain(members);
+        for into in into.filter(|into| compiled.vrf(into).is_some()) {
+            if route.table.is_none() && compiled.vrf(&route.vrf).is_none() {
+                leaks.entry((&*route.vrf, &**into)).or_insert(table.at);
+            }
+        }
+    }
+    if leaks.is_empty() {
+        return;
+    }
+    let with_flows = super::flows::vrfs(read);
+    for ((from, into), at) in leaks.into_iter().filter(|((from, _), _)| !with_flows.contains(from))
+    {
+        errors.note(at, doubt_leak(from, into));
+    }
+}
+
 /// Whether a VRF is an IPsec gateway by the file: as it says, or by its policies or SAs.
 fn is_gateway(vrf: &str, read: &Read<'_>) -> bool {
     let says = read.vrfs.iter().find(|it| it.value.name == vrf).and_then(|it| it.value.ipsec);
@@ -177,6 +202,7 @@ impl SaidFirewall<'_> {
                 }
                 let open = compiled.vrfs_of_networks().filter(|vrf| !is_gateway(vrf, read));
                 open.for_each(|vrf| errors.note(self.whole.at, doubt_networks(vrf)));
+                note_leaks(&compiled, read, errors);
             }
             Err(wrong) => self.add(wrong, errors),
         }

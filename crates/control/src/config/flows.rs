@@ -1,6 +1,6 @@
 //! Flows, each by itself and beside the others.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use pipeline::text::{self, parse_flow};
 use types::{PortId, VrfId};
@@ -112,6 +112,15 @@ pub(super) fn in_tables_of_firewall(read: &Read<'_>) -> BTreeMap<String, (usize,
         }
     }
     found
+}
+
+/// The VRFs that have flows.
+pub(super) fn vrfs<'r>(read: &'r Read<'_>) -> BTreeSet<&'r str> {
+    let names = names(read);
+    let of = |text: &str| Some(parse_flow(text, &names).ok()?.vrf.0);
+    let numbers: BTreeSet<_> = read.flows.iter().filter_map(|flow| of(&flow.value)).collect();
+    let named = names.vrfs.iter().filter(|(_, number)| numbers.contains(number));
+    named.map(|(name, _)| *name).collect()
 }
 
 pub(super) fn check(read: &Read<'_>, flows: &[Said<'_, String>], errors: &mut Errors<'_>) {

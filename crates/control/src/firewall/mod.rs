@@ -17,7 +17,9 @@ use api::{
 };
 use types::IpRange;
 
-pub(crate) use compile::{Compiled, Cookie, SitePort, TABLES, doubt_flows, doubt_networks};
+pub(crate) use compile::{
+    Compiled, Cookie, SitePort, TABLES, doubt_flows, doubt_leak, doubt_networks,
+};
 pub(crate) use judge::Seen;
 use services::{Service, Services};
 

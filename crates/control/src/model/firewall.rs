@@ -21,7 +21,8 @@ use super::reload::Notes;
 use super::{Control, Draft};
 use crate::describe::extent;
 use crate::firewall::{
-    Compiled, Cookie, Firewall, Seen, SitePort, TABLES, Wrong, doubt_flows, doubt_networks,
+    Compiled, Cookie, Firewall, Seen, SitePort, TABLES, Wrong, doubt_flows, doubt_leak,
+    doubt_networks,
 };
 
 /// Places of the connection table that are judged at once after a change.
@@ -512,6 +513,7 @@ pub(super) fn view(
         doubts: is.compiled.doubts.clone(),
     };
     view.doubts.extend(flows_by_hand(tables, &view.vrfs));
+    view.doubts.extend(leaks_into_it(tables));
     view.doubts.extend(open_networks(is.compiled.vrfs_of_networks(), tables));
     for entry in tables.pipeline().entries().filter(|entry| entry.owner == Owner::Firewall) {
         view.flows += 1;
@@ -551,6 +553,25 @@ fn flows_by_hand<'v>(tables: &Tables, vrfs: &'v [String]) -> impl Iterator<Item 
     let counts: Vec<_> = counts.map(|(vrf, count)| (vrf.to_owned(), count)).collect();
     let of_firewall = move |(vrf, _): &(String, usize)| vrfs.contains(vrf);
     counts.into_iter().filter(of_firewall).map(|(vrf, count)| doubt_flows(&vrf, count))
+}
+
+/// VRFs without flows from which routes lead into those with a firewall.
+fn leaks_into_it(tables: &Tables) -> BTreeSet<String> {
+    let mut doubts = BTreeSet::new();
+    for vrf in tables.vrfs().filter(|vrf| vrf.features.is_leaking && !vrf.features.has_flows) {
+        for prefix in vrf.routing_table().leaks() {
+            let into = tables.leak_steps(vrf.id, prefix.address()).last();
+            let leads_by = |vrf| tables.ports_to(vrf, prefix.address()).next();
+            let into = into.and_then(|(last, _)| {
+                let port = leads_by(last).and_then(|port| tables.port(port));
+                Some(port.map_or(last.id, |port| port.spec.vrf)).filter(|into| *into != vrf.id)
+            });
+            if let Some(into) = into.filter(|into| tables.wall(*into).is_some()) {
+                doubts.insert(doubt_leak(&vrf.name, tables.vrf_name(into).unwrap_or_default()));
+            }
+        }
+    }
+    doubts
 }
 
 /// VRFs in which networks of zones are that nothing keeps packets to in.

@@ -26,6 +26,14 @@ pub(crate) fn doubt_networks(vrf: &str) -> String {
     )
 }
 
+/// What is said of a VRF without flows from which a route leads into one with a firewall.
+pub(crate) fn doubt_leak(from: &str, into: &str) -> String {
+    format!(
+        "a route leads from VRF {from}, which has neither a firewall nor flows, into VRF {into}, which has \
+         a firewall: packets meet its `default` there (flows of VRF {from} say what may pass)"
+    )
+}
+
 impl Compiled {
     /// The VRFs that zones have networks in.
     pub(crate) fn vrfs_of_networks(&self) -> impl Iterator<Item = &str> {

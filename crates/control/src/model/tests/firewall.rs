@@ -458,6 +458,39 @@ fn networks_without_policies_are_told() {
     assert!(!show(&mut control, "firewall show").contains(told));
 }
 
+/// What comes from VRFs without flows meets the firewall's default, which is to be known beforehand.
+#[test]
+fn routes_from_vrfs_without_flows_are_told() {
+    let told = "a route leads from VRF blue, which has neither a firewall nor flows, into VRF main, which \
+                has a firewall: packets meet its `default` there (flows of VRF blue say what may pass)";
+    let notes = |text: &str| -> Vec<String> {
+        load("gw.toml", text).unwrap().notes.iter().map(|it| it.message.clone()).collect()
+    };
+    let route = |from: &str, way: &str| {
+        format!("[[route]]\nto = \"198.51.100.0/24\"\nvrf = \"{from}\"\n{way}\n")
+    };
+    let into_main = route("blue", "nexthop-vrf = \"main\"");
+    let by_port = route("blue", "port = \"wan\"\nport-vrf = \"main\"");
+    let flow = "[[flow]]\nflow = \"vrf=blue actions=NORMAL\"\n";
+    for way in [&into_main, &by_port] {
+        let text = with_firewall() + way;
+        assert_eq!(notes(&text), [told]);
+        let mut control = running(&text);
+        assert!(show(&mut control, "firewall show").contains(told));
+        run(&mut control, "flow add vrf=blue,actions=NORMAL").unwrap();
+        assert!(!show(&mut control, "firewall show").contains(told));
+        assert_eq!(notes(&(text + flow)), [""; 0]);
+    }
+    // Red has a firewall of its own, and blue has none.
+    for route in [("red", "main"), ("main", "blue")]
+        .map(|(from, into)| route(from, &format!("nexthop-vrf = \"{into}\"")))
+    {
+        let text = with_firewall() + &route;
+        assert_eq!(notes(&text), [""; 0]);
+        assert!(!show(&mut running(&text), "firewall show").contains("a route leads from"));
+    }
+}
+
 /// They may be meant, or be a mistake that opens what the firewall closes.
 #[test]
 fn flows_by_hand_in_its_tables_are_doubted() {
