@@ -39,14 +39,14 @@ impl Tables {
 
     /// These VRFs have a firewall from now on, and no others.
     pub fn set_walls(&mut self, walls: BTreeMap<VrfId, Wall>) {
-        if *self.flows.walls == walls {
+        let before = Arc::clone(&self.flows.walls);
+        if *before == walls {
             return;
         }
-        let before =
-            core::mem::replace(&mut Arc::make_mut(&mut self.flows).walls, Arc::new(walls.clone()));
         let all: BTreeSet<_> = before.keys().chain(walls.keys()).copied().collect();
+        Arc::make_mut(&mut self.flows).walls = Arc::new(walls);
         for vrf in all {
-            if before.get(&vrf) != walls.get(&vrf) {
+            if before.get(&vrf).copied() != self.wall(vrf) {
                 self.changed(Change::Vrf(vrf));
             }
         }
