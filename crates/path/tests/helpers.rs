@@ -332,6 +332,39 @@ fn a_data_connection_comes_once_and_is_related() {
     gateway.assert_nothing_lost();
 }
 
+/// What leads elsewhere does not use up what was announced: it comes again.
+#[test]
+fn a_data_connection_that_is_rerouted_is_expected_yet() {
+    let mut gateway = gateway(Some(OUTSIDE));
+    open(&mut gateway, OUTSIDE);
+    gateway.receive(LAN, &client(PUSH, (1001, 9001), "PORT 192,168,13,5,18,52\r\n"));
+    gateway.sent_one(WAN);
+    let before = gateway.publisher.current().pipeline().clone();
+    let related = CtState(CtState::NEW.0 | CtState::REL.0);
+    let through = ct(true, Some(5), Some(NatSpec::default()), None);
+    let mut elsewhere = before.clone();
+    for flow in [
+        flow(1, 31, &[has(related)], &[through]),
+        flow(5, 1, &[], &[Action::Rerouted { ends: false }]),
+    ] {
+        elsewhere.apply(Change::Add { flow, check_overlap: false }, Owner::User).unwrap();
+    }
+    gateway.change(|tables| tables.set_pipeline(elsewhere, Time(2_000_000_000)).unwrap());
+    let data = segment((SERVER, OUTSIDE), (20, 4660), SYN, (5000, 0), None, "");
+    for times in 1..3 {
+        gateway.receive(WAN, &data);
+        assert_eq!(drops(&gateway), [("connection_rerouted", times)]);
+        assert_eq!(table(&gateway).expectations().len(), 1);
+        assert_eq!(table(&gateway).counts().connections, 1);
+    }
+    gateway.change(|tables| tables.set_pipeline(before, Time(2_000_000_000)).unwrap());
+    gateway.receive(WAN, &data);
+    let (_, sent) = gateway.sent_one(LAN);
+    assert_eq!(read(&sent).0, "192.168.12.7:20 192.168.13.5:4660");
+    assert_eq!(table(&gateway).expectations(), []);
+    gateway.assert_nothing_lost();
+}
+
 /// They are decided together, when nobody has come yet.
 #[test]
 fn one_data_connection_comes_of_those_that_come_at_once() {

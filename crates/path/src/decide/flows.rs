@@ -221,7 +221,10 @@ impl Said {
             Some(Verdict::Output(_)) => decision.verdict() != unsupported,
             Some(_) => false,
         };
-        if is_refused && is_sent && !self.may_turn {
+        // Routes do not ask for the source, and what is expected comes once.
+        let is_astray = self.turn.astray == Some(DropReason::ConnectionRerouted)
+            && matches!(change, Some(Change::Make { expected: Some(_), has_more: false, .. }));
+        if is_refused && is_sent && (!self.may_turn || is_astray) {
             let rerouted = Verdict::Drop(DropReason::ConnectionRerouted);
             change.take_if(|change| match change {
                 Change::Make { .. } => true,
