@@ -196,7 +196,9 @@ impl Draft<'_> {
             Some(FirewallAction::Reject) => Wall::Reject,
             _ => Wall::Drop,
         };
-        self.tables.set_walls(walled.into_iter().map(|vrf| (vrf, wall)).collect());
+        let closed = self.tables.walls().iter().filter(|(vrf, _)| !walled.contains(vrf));
+        let closed: Vec<_> = closed.map(|(vrf, wall)| (*vrf, *wall)).collect();
+        self.tables.set_walls(walled.iter().map(|vrf| (*vrf, wall)).chain(closed).collect());
         self.desired.firewall_changes += 1;
         Ok(FirewallReport { added, removed, ..FirewallReport::default() })
     }
@@ -560,15 +562,18 @@ fn leaks_into_it(tables: &Tables) -> BTreeSet<String> {
     let mut doubts = BTreeSet::new();
     for vrf in tables.vrfs().filter(|vrf| vrf.features.is_leaking && !vrf.features.has_flows) {
         for prefix in vrf.routing_table().leaks() {
-            let into = tables.leak_steps(vrf.id, prefix.address()).last();
-            let leads_by = |vrf| tables.ports_to(vrf, prefix.address()).next();
-            let into = into.and_then(|(last, _)| {
-                let port = leads_by(last).and_then(|port| tables.port(port));
-                Some(port.map_or(last.id, |port| port.spec.vrf)).filter(|into| *into != vrf.id)
-            });
-            if let Some(into) = into.filter(|into| tables.wall(*into).is_some()) {
-                doubts.insert(doubt_leak(&vrf.name, tables.vrf_name(into).unwrap_or_default()));
-            }
+            let Some((last, _)) = tables.leak_steps(vrf.id, prefix.address()).last() else {
+                continue;
+            };
+            let by = tables.ports_to(last, prefix.address()).filter_map(|port| tables.port(port));
+            let by: BTreeSet<_> = by.map(|port| port.spec.vrf).collect();
+            // Without a route there, its default counts once there is one.
+            let into = if by.is_empty() { BTreeSet::from([last.id]) } else { by };
+            let into = into.into_iter().filter(|into| *into != vrf.id);
+            let walled = into.filter(|into| tables.wall(*into).is_some());
+            doubts.extend(
+                walled.filter_map(|into| Some(doubt_leak(&vrf.name, tables.vrf_name(into)?))),
+            );
         }
     }
     doubts

@@ -13,7 +13,7 @@ use pipeline::text::{
     Command, Names, ShownAction, ShownFlow, ShownMatch, parse_change, parse_criteria, parse_flow,
 };
 use pipeline::{Change, Changed, Criteria, Entry, Field, Flow, FlowId, Match, Owner, Pipeline};
-use tables::{FlowError, TableError, Tables};
+use tables::{FlowError, TableError, Tables, Wall};
 use types::{PortId, VrfId};
 
 use super::desired::Desired;
@@ -289,6 +289,9 @@ impl Draft<'_> {
     /// Has the tables have these flows, and what they need.
     pub(super) fn set_pipeline(&mut self, pipeline: Pipeline, now: Time) -> Result<(), NotSet> {
         self.make_connections(&pipeline, now)?;
+        let before = self.tables.pipeline();
+        let differing = before.unshared(&pipeline).chain(pipeline.unshared(before));
+        let differing: BTreeSet<_> = differing.map(|entry| entry.flow.vrf).collect();
         let flows = pipeline.clone();
         self.tables.set_pipeline(pipeline, now).map_err(|error| {
             let TableError::Flow { id, why } = &error else { return refusal(&error).into() };
@@ -297,7 +300,33 @@ impl Draft<'_> {
             let entry = flows.entries().find(|entry| entry.id == *id);
             let pool = entry.map(|entry| (entry.flow.clone(), why.clone()));
             NotSet { refusal: Box::new(refusal), pool: pool.map(Box::new) }
-        })
+        })?;
+        self.wall_closed(differing);
+        Ok(())
+    }
+
+    /// Lets nothing of other VRFs into those of these that drop everything by a flow, as in place of a
+    /// firewall that did not come back.
+    fn wall_closed(&mut self, vrfs: BTreeSet<VrfId>) {
+        let pipeline = self.tables.pipeline();
+        let mut walls = self.tables.walls().clone();
+        let of = |vrf, owner| {
+            pipeline.entries().any(move |entry| entry.flow.vrf == vrf && entry.owner == owner)
+        };
+        for vrf in vrfs {
+            let drops = |priority| {
+                let found = pipeline.find(&all_of(vrf, priority));
+                found.is_some_and(|entry| entry.flow.actions.is_empty())
+            };
+            let is_alone =
+                || pipeline.entries().filter(|entry| entry.flow.vrf == vrf).nth(1).is_none();
+            if drops(u16::MAX) || drops(0) && is_alone() {
+                walls.entry(vrf).or_insert(Wall::Drop);
+            } else if walls.contains_key(&vrf) && !of(vrf, Owner::Firewall) {
+                walls.remove(&vrf);
+            }
+        }
+        self.tables.set_walls(walls);
     }
 
     /// Removes the flows of a VRF that goes. The journal knows them to go with it.

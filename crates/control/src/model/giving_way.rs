@@ -1,10 +1,8 @@
 //! Destinations behind an xfrm link that are reached by another way once it is down or gone.
 
-use std::net::IpAddr;
-
 use api::{LinkChange, LinkName, Refusal, Reply};
 use tables::{Route, RouteKind, RuleAction, TableRef, Tables};
-use types::{PortId, VrfId};
+use types::{IpPrefix, PortId, VrfId};
 
 use super::Draft;
 use super::routes::{listed, of_table};
@@ -50,8 +48,7 @@ fn giving_way(before: &Tables, after: &Tables, (link, name): (PortId, &str)) -> 
             let is = route_in(table).or_else(|| others.iter().find_map(|table| route_in(*table)));
             // Another tunnel is as good.
             let is_clear = |port| after.port(port).is_some_and(|port| port.spec.if_id.is_none());
-            let led = is.map(|route| led_on(after, route, was.prefix.address()));
-            if led.is_some_and(|route| leads_by(after, route, is_clear)) {
+            if is.is_some_and(|route| may_lead_by(after, route, was.prefix, is_clear)) {
                 gone.push((was.prefix, table));
             }
         }
@@ -86,11 +83,24 @@ fn asked_behind(tables: &Tables, table: TableRef, vrf: VrfId) -> Vec<TableRef> {
     named.chain([TableRef::Vrf(vrf), TableRef::Vrf(VrfId::MAIN)]).collect()
 }
 
-/// The route to an address there, of one that leads into another VRF.
-fn led_on<'t>(tables: &'t Tables, route: &'t Route, address: IpAddr) -> &'t Route {
-    let RouteKind::Vrf { vrf } = route.kind else { return route };
-    let last = tables.leak_steps(vrf, address).last();
-    last.and_then(|(_, route)| route).unwrap_or(route)
+/// Whether packets to some of these destinations may leave by such a port, as far as the tables of this VRF
+/// and of the one that the route leads into say.
+fn may_lead_by(
+    tables: &Tables,
+    route: &Route,
+    to: IpPrefix,
+    is_it: impl Fn(PortId) -> bool,
+) -> bool {
+    let RouteKind::Vrf { vrf } = route.kind else { return leads_by(tables, route, is_it) };
+    let Some(routes) = tables.routing_table(TableRef::Vrf(vrf)) else { return false };
+    let is_led =
+        |of: &Route| matches!(of.kind, RouteKind::Vrf { .. }) || leads_by(tables, of, &is_it);
+    let is_inside =
+        |of: &&Route| of.prefix.length() > to.length() && to.contains(of.prefix.address());
+    let is_around =
+        |of: &&Route| of.prefix.length() <= to.length() && of.prefix.contains(to.address());
+    let around = routes.routes().filter(is_around).max_by_key(|of| of.prefix.length());
+    around.is_some_and(is_led) || routes.routes().filter(is_inside).any(is_led)
 }
 
 /// Whether a route leads by such a port. What one into another VRF leads to is that VRF's own.

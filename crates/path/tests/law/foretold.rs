@@ -215,7 +215,7 @@ fn every_fate_is_met() {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[17; 32]);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let (mut met, mut peers) = (BTreeMap::<String, u32>::new(), Peers::default());
-    for _ in 0..400 {
+    for _ in 0..800 {
         let mut twin = reference();
         twin.publish(&drawn(&mut runner, before()));
         for _ in 0..40 {

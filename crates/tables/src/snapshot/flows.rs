@@ -37,7 +37,12 @@ impl Tables {
         self.flows.walls.get(&vrf).copied()
     }
 
-    /// These VRFs have a firewall from now on, and no others.
+    /// What the firewalls of all VRFs make of such packets.
+    pub fn walls(&self) -> &BTreeMap<VrfId, Wall> {
+        &self.flows.walls
+    }
+
+    /// These VRFs have a firewall from now on, and no others. One ends with the last flow of its VRF.
     pub fn set_walls(&mut self, walls: BTreeMap<VrfId, Wall>) {
         let before = Arc::clone(&self.flows.walls);
         if *before == walls {
@@ -206,6 +211,10 @@ impl Tables {
                 self.judge_features(vrf)?;
             }
         }
+        // Whoever takes all flows of a VRF away takes its firewall away.
+        let walls = self.flows.walls.iter().filter(|(vrf, _)| self.flows.pipeline.has(**vrf));
+        let walls = walls.map(|(vrf, wall)| (*vrf, *wall)).collect();
+        self.set_walls(walls);
         Ok(())
     }
 }

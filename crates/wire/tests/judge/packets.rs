@@ -258,12 +258,14 @@ fn any_upper(v6: bool) -> impl Strategy<Value = UpperPart> {
             } else if protocol == Protocol::ESP {
                 Upper::Spi(Spi(u32::from(word(0)) << 16 | u32::from(word(2))))
             } else if protocol == icmp {
-                let is_echo =
-                    if v6 { matches!(bytes[0], 128 | 129) } else { matches!(bytes[0], 0 | 8) };
+                let is_query = match v6 {
+                    true => matches!(bytes[0], 128 | 129),
+                    false => [0, 8, 13, 14, 15, 16, 17, 18].contains(&bytes[0]),
+                };
                 Upper::Icmp {
                     kind: bytes[0],
                     code: bytes[1],
-                    identifier: if is_echo { word(4) } else { 0 },
+                    identifier: if is_query { word(4) } else { 0 },
                 }
             } else {
                 Upper::None

@@ -1,5 +1,6 @@
 //! What does not come back after a restart leaves nothing open.
 
+use tables::Wall;
 use types::Ipsec;
 
 use super::firewall::{FIREWALL, SITE};
@@ -109,6 +110,7 @@ fn a_firewall_that_does_not_come_back_leaves_nothing_open() {
         for vrf in dropping {
             let shown = show(&mut restored, &format!("flow show vrf={vrf}"));
             assert!(shown.ends_with("table=0, priority=0 actions=drop\n"), "{shown}");
+            assert_eq!(wall_of(&restored, vrf), Some(Wall::Drop));
         }
         // So it stays, until there is a firewall again, and the flow is removed.
         restored.keep_changes(true);
@@ -116,7 +118,17 @@ fn a_firewall_that_does_not_come_back_leaves_nothing_open() {
         let (mut again, report) = restore(file, &[all], true);
         assert_eq!(report.dropping, []);
         assert_eq!(show(&mut again, "flow show"), show(&mut restored, "flow show"));
+        for vrf in dropping {
+            assert_eq!(wall_of(&again, vrf), Some(Wall::Drop));
+            run(&mut again, &format!("flow del --strict vrf={vrf},priority=0")).unwrap();
+            assert_eq!(wall_of(&again, vrf), None);
+        }
     }
+}
+
+fn wall_of(control: &Control, vrf: &str) -> Option<Wall> {
+    let tables = control.tables();
+    tables.wall(tables.vrf_named(vrf).unwrap().id)
 }
 
 #[test]

@@ -331,6 +331,23 @@ fn who_takes_a_link_away_is_told_what_leaves_by_another_way() {
     let told = leaks(&mut control, "link set ipsec11 down").unwrap();
     // Red's way of the other is a tunnel.
     assert!(told.contains("otherwise: 10.66.0.0/16 of VRF green; `route"), "{told}");
+    // Red has something of it in clear, whatever is at its first address.
+    for line in ["route add 10.67.9.0/24 dev ipsec11 vrf green", "link set ipsec11 up"] {
+        run(&mut control, line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    for line in [
+        "route add blackhole 10.67.9.0/26 vrf red",
+        "route add 10.67.9.64/26 via 203.0.113.9 vrf red",
+        "route add blackhole 10.67.9.0/24 vrf red",
+    ] {
+        run(&mut control, line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    let told = leaks(&mut control, "link set ipsec11 down").unwrap();
+    assert!(told.contains("10.67.9.0/24 of VRF green"), "{told}");
+    run(&mut control, "route del 10.67.9.64/26 vrf red").unwrap();
+    run(&mut control, "link set ipsec11 up").unwrap();
+    let told = leaks(&mut control, "link set ipsec11 down").unwrap();
+    assert!(!told.contains("10.67.9.0/24"), "{told}");
     // By a table of policy rules, whose packets the next rule leads on.
     for line in [
         "link add ipsec10 up type xfrm dev wan if_id 10",
