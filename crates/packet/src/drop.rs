@@ -165,7 +165,7 @@ reasons! {
     /// port whose address is not that of the connection (`rerouted`).
     ConnectionRerouted = "connection_rerouted",
     /// Routed from a VRF without flows to a port of one that has a firewall, none of whose policies
-    /// is about it.
+    /// is about it, or that drops everything by a flow.
     FirewallOtherVrf = "firewall_other_vrf",
     // Filters
     /// A rule of a filter before routing says drop or reject.

@@ -466,8 +466,8 @@ impl fmt::Display for Step<'_> {
             Self::NoPolicies { vrf, then } => without_policies(f, vrf, then),
             Self::Wall(vrf) => write!(
                 f,
-                "leaves by VRF {}, which has a firewall; no policy of it is about packets of other \
-                VRFs",
+                "leaves by VRF {}, which drops everything, or has a firewall: no policy of it is about \
+                packets of other VRFs",
                 vrf.name
             ),
             Self::Inside { port, is_exit: false } => {
