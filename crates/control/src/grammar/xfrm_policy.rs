@@ -171,10 +171,12 @@ fn template(words: &mut Words<'_>) -> Result<Template, Refusal> {
         }
         match key {
             "vrf"
-                if vrf.is_none()
-                    && (is_behind_address || mode.is_none() || id.destination.is_none()) =>
+                if mode.is_none()
+                    || id.destination.is_none()
+                    || is_behind_address && vrf.is_none() =>
             {
                 words.next();
+                words.once(key, &vrf)?;
                 vrf = Some(words.vrf()?);
             }
             "mode" => {

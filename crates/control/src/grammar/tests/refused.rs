@@ -109,6 +109,7 @@ fn what_is_refused_and_why() {
         (&format!("{policy} limit byte-hard 5"), "'limit' is not supported yet"),
         (&format!("{policy} action block {tmpl}"), "no use for a tmpl"),
         (&format!("{policy} {tmpl} {tmpl}"), "more than one tmpl"),
+        (&format!("{policy} tmpl dst 192.0.2.2 vrf a vrf b mode tunnel"), "'vrf' is given twice"),
         (&format!("{policy} {tmpl} level use"), "level use is not supported"),
         (&format!("{policy} tmpl dst 192.0.2.2 proto esp"), "'mode' is missing"),
         (
