@@ -89,7 +89,8 @@ def errors(net, family, target, hops):
     assert told_mtu(net.left, target, 1350) == NARROW
     net.left.ip(f"-{family}", "route", "flush", "cache")
     for method in ([], ["-I"]):
-        assert transfers.hops(net.left, target, *method) == hops, method
+        told = transfers.hops(net.left, target, *method)
+        assert told == hops, (method, told, net.a.drops(), transfers.icmp_counters(net.left, net.router, net.right))
 
 
 def behind_the_tunnel(family):

@@ -90,9 +90,20 @@ def wait_for_listener(place, port):
 def hops(place, address, *method):
     """The stations on the way to `address`, as traceroute shows them."""
     family = 6 if ":" in address else 4
-    # One probe at a time: of many at once, a kernel answers only some.
-    shown = place.run("traceroute", f"-{family}", "-n", "-N", "1", "-q", "1", "-w", "2", *method, address).stdout
+    # One probe at a time: of many at once, a kernel answers only some. Ten silent stations end before `run` gives up.
+    probes = ["-n", "-N", "1", "-q", "1", "-w", "2", "-m", "10"]
+    shown = place.run("traceroute", f"-{family}", *probes, *method, address).stdout
     return re.findall(r"^ *\d+ +([0-9a-f.:*]+)", shown, re.MULTILINE)
+
+
+def icmp_counters(*places):
+    """What the kernel of each place counts of ICMP, errors and bad checksums too, but nothing that is zero."""
+    shown = {}
+    for place in places:
+        lines = place.run("cat", "/proc/net/snmp").stdout.splitlines()
+        names, values = (line.split()[1:] for line in lines if line.startswith("Icmp:"))
+        shown[place.name] = {name: value for name, value in zip(names, values) if value != "0"}
+    return shown
 
 
 class _Job:
