@@ -1,7 +1,6 @@
 //! Connections as they are shown, looked for, deleted and changed: page by page, so that no request
 //! takes long or much memory, however many connections there are.
 
-use core::net::IpAddr;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -235,13 +234,9 @@ fn tuple(filter: &ConnectionFilter, is_reply: bool) -> Result<Tuple, Refusal> {
     let source = address(source, "the source address", ["-s", "-r"])?;
     let destination = address(destination, "the destination address", ["-d", "-q"])?;
     let protocol = filter.protocol.ok_or_else(|| missing("the protocol", ["-p"; 2]))?;
-    let addresses = match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => Addresses::V4 { source, destination },
-        (IpAddr::V6(source), IpAddr::V6(destination)) => Addresses::V6 { source, destination },
-        _ => {
-            let message = "the addresses are of different families";
-            return Err(Refusal::new(RefusalCode::Invalid, message));
-        }
+    let Some(addresses) = Addresses::new(source, destination) else {
+        let message = "the addresses are of different families";
+        return Err(Refusal::new(RefusalCode::Invalid, message));
     };
     if protocol == Protocol::ICMP || protocol == Protocol::ICMPV6 {
         // Type and identifier are said once, of the query.

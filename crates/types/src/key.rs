@@ -43,6 +43,15 @@ pub enum Addresses {
 }
 
 impl Addresses {
+    /// From one address to another one, if both are of one family.
+    pub const fn new(source: IpAddr, destination: IpAddr) -> Option<Self> {
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => Some(Self::V4 { source, destination }),
+            (IpAddr::V6(source), IpAddr::V6(destination)) => Some(Self::V6 { source, destination }),
+            _ => None,
+        }
+    }
+
     /// The source address, of either family.
     pub const fn source(&self) -> IpAddr {
         match *self {

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::{
-    FirewallAction, FirewallRuleSpec, FirewallSpec, ForwardSpec, Masquerade, ServiceSpec, SnatSpec,
-    ZonePolicySpec, ZoneSpec,
+    FirewallAction, FirewallRuleSpec, FirewallSpec, ForwardSpec, Masquerade, PolicySpec,
+    ServiceSpec, SnatSpec, ZonePolicySpec, ZoneSpec,
 };
 use toml::Spanned;
 use toml::de::DeValue;
-use types::{IpPrefix, IpRange, Ipsec};
+use types::{DefaultAction, Direction, IpPrefix, IpRange, Ipsec, PolicyAction};
 
 use super::Said;
 use super::addresses::Addresses;
@@ -19,6 +19,7 @@ use super::security::gateways;
 use crate::firewall::shadow::{Shadowed, matching_all, shadowed};
 use crate::firewall::{
     Compiled, Firewall, Place, SitePort, Wrong, doubt_flows, doubt_leak, doubt_networks,
+    doubt_unprotected,
 };
 
 /// How many pieces of rules may be compared to find those that never match: about a second.
@@ -161,6 +162,25 @@ fn is_gateway(vrf: &str, read: &Read<'_>) -> bool {
     }
 }
 
+/// What is said of the networks of zones in an IPsec gateway that nothing keeps packets to in.
+fn unprotected(compiled: &Compiled, vrf: &str, read: &Read<'_>) -> Option<String> {
+    let settings = read.vrfs.iter().map(|it| &it.value).find(|it| it.name == vrf)?;
+    if !settings.defaults.contains(&(Direction::Out, DefaultAction::Accept)) {
+        return None;
+    }
+    let is_of_it = |policy: &&PolicySpec| policy.vrf == vrf && policy.if_id == 0;
+    let mut policies = read.policies.iter().map(|it| &it.value).filter(is_of_it).peekable();
+    // Without any it is closed.
+    policies.peek()?;
+    let keeps_in = |policy: &&PolicySpec| {
+        policy.direction == Direction::Out && policy.action != PolicyAction::Bypass
+    };
+    let kept_in = policies.filter(keeps_in);
+    let kept_in = kept_in.filter_map(|policy| crate::check::selector(&policy.selector).ok());
+    let kept_in = kept_in.map(|selector| selector.destination);
+    doubt_unprotected(vrf, compiled.networks_in(vrf), kept_in)
+}
+
 impl SaidFirewall<'_> {
     /// Notes what is wrong with the firewall by itself.
     pub(super) fn check(&self, errors: &mut Errors<'_>) -> Option<Firewall> {
@@ -202,6 +222,9 @@ impl SaidFirewall<'_> {
                 }
                 let open = compiled.vrfs_of_networks().filter(|vrf| !is_gateway(vrf, read));
                 open.for_each(|vrf| errors.note(self.whole.at, doubt_networks(vrf)));
+                let gateways = compiled.vrfs_of_networks().filter(|vrf| is_gateway(vrf, read));
+                let unprotected = gateways.filter_map(|vrf| unprotected(&compiled, vrf, read));
+                unprotected.for_each(|doubt| errors.note(self.whole.at, doubt));
                 note_leaks(&compiled, read, errors);
             }
             Err(wrong) => self.add(wrong, errors),

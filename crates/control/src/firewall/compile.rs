@@ -23,7 +23,7 @@
 mod doubts;
 mod known;
 
-pub(crate) use self::doubts::{doubt_flows, doubt_leak, doubt_networks};
+pub(crate) use self::doubts::{doubt_flows, doubt_leak, doubt_networks, doubt_unprotected};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

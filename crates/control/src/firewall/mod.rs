@@ -18,7 +18,7 @@ use api::{
 use types::IpRange;
 
 pub(crate) use compile::{
-    Compiled, Cookie, SitePort, TABLES, doubt_flows, doubt_leak, doubt_networks,
+    Compiled, Cookie, SitePort, TABLES, doubt_flows, doubt_leak, doubt_networks, doubt_unprotected,
 };
 pub(crate) use judge::Seen;
 use services::{Service, Services};

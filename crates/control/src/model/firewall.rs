@@ -12,8 +12,8 @@ use api::{
 use packet::Time;
 use pipeline::text::parse_flow;
 use pipeline::{Flow, FlowId, Owner, Refused};
-use tables::{Tables, Wall};
-use types::{IpPrefix, Ipsec, VrfId};
+use tables::{Action, Tables, Wall};
+use types::{DefaultAction, Direction, IpPrefix, Ipsec, VrfId};
 
 use super::desired::Desired;
 use super::flows::{KnownNames, shown_strictly};
@@ -22,7 +22,7 @@ use super::{Control, Draft};
 use crate::describe::extent;
 use crate::firewall::{
     Compiled, Cookie, Firewall, Seen, SitePort, TABLES, Wrong, doubt_flows, doubt_leak,
-    doubt_networks,
+    doubt_networks, doubt_unprotected,
 };
 
 /// Places of the connection table that are judged at once after a change.
@@ -516,7 +516,7 @@ pub(super) fn view(
     };
     view.doubts.extend(flows_by_hand(tables, &view.vrfs));
     view.doubts.extend(leaks_into_it(tables));
-    view.doubts.extend(open_networks(is.compiled.vrfs_of_networks(), tables));
+    view.doubts.extend(open_networks(&is.compiled, tables));
     for entry in tables.pipeline().entries().filter(|entry| entry.owner == Owner::Firewall) {
         view.flows += 1;
         let (packets, bytes) = read(tables, entry.id);
@@ -580,15 +580,21 @@ fn leaks_into_it(tables: &Tables) -> BTreeSet<String> {
 }
 
 /// VRFs in which networks of zones are that nothing keeps packets to in.
-fn open_networks<'v>(
-    vrfs: impl Iterator<Item = &'v str>,
-    tables: &Tables,
-) -> impl Iterator<Item = String> {
-    let is_open = |name: &&str| {
-        let vrf = tables.vrfs().find(|vrf| tables.vrf_name(vrf.id) == Some(name));
-        vrf.is_some_and(|vrf| vrf.ipsec != Ipsec::Required)
-    };
-    vrfs.filter(is_open).map(doubt_networks)
+fn open_networks(compiled: &Compiled, tables: &Tables) -> impl Iterator<Item = String> {
+    compiled.vrfs_of_networks().filter_map(|name| {
+        let vrf = tables.vrf_named(name)?;
+        if vrf.ipsec != Ipsec::Required {
+            return Some(doubt_networks(name));
+        }
+        // What a closed one drops needs no policy.
+        if vrf.is_closed() || vrf.spd.default_action(Direction::Out) == DefaultAction::Block {
+            return None;
+        }
+        let outbound = vrf.spd.policies(Direction::Out).map(|policy| &policy.spec);
+        let kept_in = outbound.filter(|policy| policy.action != Action::Bypass);
+        let kept_in = kept_in.map(|policy| policy.selector.destination);
+        doubt_unprotected(name, compiled.networks_in(name), kept_in)
+    })
 }
 
 /// By zone, if they are counted.

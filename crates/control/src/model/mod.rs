@@ -39,6 +39,7 @@ mod taps;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod unprotected;
 mod vlans;
 mod vrfs;
 mod watch;
@@ -611,33 +612,6 @@ impl Draft<'_> {
         }
     }
 
-    /// Carries a request out. Whoever takes the last policy of a VRF is told that it is closed now.
-    fn carry_out(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
-        let may_close = matches!(
-            request,
-            Request::PolicyDelete(_) | Request::PolicyFlush(_) | Request::VrfSet(_)
-        );
-        let was_closed: Vec<_> = match may_close {
-            true => closed(&self.tables).map(|vrf| vrf.id).collect(),
-            false => Vec::new(),
-        };
-        let reply = self.change(request, now)?;
-        if !may_close {
-            return Ok(reply);
-        }
-        let closed: Vec<_> =
-            closed(&self.tables).filter(|vrf| !was_closed.contains(&vrf.id)).collect();
-        if closed.is_empty() {
-            return Ok(reply);
-        }
-        let removed = match reply {
-            Reply::Count(count) => format!("{count} removed. "),
-            _ => String::new(),
-        };
-        let closed: Vec<_> = closed.iter().map(|vrf| closed_by(&vrf.name)).collect();
-        Ok(Reply::Warned(removed + &closed.join(". ")))
-    }
-
     /// Carries a request out, and compiles the firewall anew if that is due.
     fn change(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
         let is_due = firewall::may_concern(&request);
@@ -720,20 +694,6 @@ impl Draft<'_> {
         }
         Ok(Reply::Done)
     }
-}
-
-/// The VRFs that are IPsec gateways without policies.
-fn closed(tables: &Tables) -> impl Iterator<Item = &tables::Vrf> {
-    tables.vrfs().filter(|vrf| vrf.is_closed())
-}
-
-/// What is said of a VRF that is closed.
-fn closed_by(vrf: &str) -> String {
-    format!(
-        "VRF {vrf} is an IPsec gateway and has no policies: it forwards nothing across its \
-        boundary now. A policy opens it, or `hitpath vrf set {vrf} ipsec auto` if it is to be a \
-        plain router"
-    )
 }
 
 /// Whether a request may be refused when part of it is done.

@@ -25,7 +25,8 @@ use super::desired::Desired;
 use super::journal::{KEY, OF_FILE};
 use super::qdiscs::node_at;
 use super::security::find_policy;
-use super::{Changes, Control, Draft, Journal, closed};
+use super::unprotected::closed;
+use super::{Changes, Control, Draft, Journal};
 
 /// How a line begins that says what a port of the file is, and is no command.
 const LINK: &str = "link ";

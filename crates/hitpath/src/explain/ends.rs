@@ -30,16 +30,12 @@ impl Ends {
             ));
         }
         let (destination, destination_port) = endpoint(next("a destination address")?)?;
-        let addresses = match (source, destination) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => Addresses::V4 { source, destination },
-            (IpAddr::V6(source), IpAddr::V6(destination)) => Addresses::V6 { source, destination },
-            _ => {
-                return Err(DescriptionError::new(
-                    format!("{source} and {destination} are of different families"),
-                    "both must be IPv4 or both IPv6",
-                ));
-            }
-        };
+        let addresses = Addresses::new(source, destination).ok_or_else(|| {
+            DescriptionError::new(
+                format!("{source} and {destination} are of different families"),
+                "both must be IPv4 or both IPv6",
+            )
+        })?;
         let protocol = parse_protocol(protocol, &addresses)?;
         Ok(Self { addresses, protocol, ports: [source_port, destination_port] })
     }

@@ -266,15 +266,8 @@ pub(crate) fn flow_keys() -> Vec<FlowKey> {
     let mut keys = Vec::new();
     for (source, destination) in pairs {
         for (number, (protocol, upper)) in uppers.into_iter().enumerate() {
-            let addresses = match (source.parse().unwrap(), destination.parse().unwrap()) {
-                (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                    Addresses::V4 { source, destination }
-                }
-                (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                    Addresses::V6 { source, destination }
-                }
-                _ => unreachable!(),
-            };
+            let ends = (source.parse().unwrap(), destination.parse().unwrap());
+            let addresses = Addresses::new(ends.0, ends.1).unwrap();
             let origin = Origin::Port(PortId(0));
             keys.push(FlowKey {
                 vrf: VrfId(0),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use api::FirewallAction;
+use types::{IpPrefix, IpRange};
 
 use super::{Compiled, Place, SitePort, TABLES, Vrf, Writer};
 use crate::firewall::Firewall;
@@ -26,6 +27,38 @@ pub(crate) fn doubt_networks(vrf: &str) -> String {
     )
 }
 
+/// What is said of networks of zones in an IPsec gateway that lets out what is of no policy, if no
+/// policy is for what goes there. `kept_in` are the destinations of those that protect or block.
+pub(crate) fn doubt_unprotected(
+    vrf: &str,
+    networks: impl Iterator<Item = IpPrefix>,
+    kept_in: impl Iterator<Item = IpRange>,
+) -> Option<String> {
+    let mut kept_in: Vec<_> = kept_in.map(|range| (range.first(), range.last())).collect();
+    kept_in.sort_unstable();
+    // Of those that begin before it, how far the farthest goes.
+    let mut farthest = Vec::with_capacity(kept_in.len());
+    for (_, last) in &kept_in {
+        let before = farthest.last().filter(|before| *before > last);
+        farthest.push(*before.unwrap_or(last));
+    }
+    let is_open = |network: &IpPrefix| {
+        let range = network.range();
+        let begun = kept_in.partition_point(|(first, _)| *first <= range.last());
+        begun.checked_sub(1).is_none_or(|at| farthest[at] < range.first())
+    };
+    let open: Vec<_> = networks.filter(is_open).map(|network| network.to_string()).collect();
+    let (first, count) = (open.first()?, open.len());
+    let told = match count {
+        1 => format!("{first} of a zone's `networks`"),
+        _ => format!("{count} of the zones' `networks`, {first} among them"),
+    };
+    Some(format!(
+        "no policy of VRF {vrf} protects or blocks what goes to {told}, and its default-out is accept: it \
+         leaves in clear by its route (a policy with action block for it keeps it in)"
+    ))
+}
+
 /// What is said of a VRF without flows from which a route leads into one with a firewall.
 pub(crate) fn doubt_leak(from: &str, into: &str) -> String {
     format!(
@@ -39,6 +72,12 @@ impl Compiled {
     pub(crate) fn vrfs_of_networks(&self) -> impl Iterator<Item = &str> {
         let vrfs = self.vrfs.iter().filter(|vrf| !vrf.networks.is_empty());
         vrfs.map(|vrf| vrf.name.as_str())
+    }
+
+    /// The networks of zones in a VRF.
+    pub(crate) fn networks_in(&self, vrf: &str) -> impl Iterator<Item = IpPrefix> {
+        let networks = self.vrf(vrf).map(|vrf| vrf.networks.iter());
+        networks.into_iter().flatten().map(|(network, _)| *network)
     }
 }
 

@@ -458,6 +458,51 @@ fn networks_without_policies_are_told() {
     assert!(!show(&mut control, "firewall show").contains(told));
 }
 
+/// Networks behind tunnels whose packets leave in clear, although there are policies, as none is for them.
+#[test]
+fn networks_that_no_policy_keeps_in_are_told() {
+    let text = with_firewall()
+        .replace("ipsec = \"required\"\n", "ipsec = \"required\"\ndefault-out = \"accept\"\n");
+    let told = |text: &str| -> Vec<String> {
+        load("gw.toml", text).unwrap().notes.iter().map(|it| it.message.clone()).collect()
+    };
+    let with = |to: &[(&str, &str)]| {
+        let policies = to.iter().map(|(to, more)| {
+            format!("[[policy]]\ndirection = \"out\"\ndestination = \"{to}\"\n{more}\n")
+        });
+        text.clone() + &policies.collect::<String>()
+    };
+    let (block, allow) = ("action = \"discard\"", "action = \"bypass\"");
+    let both = "no policy of VRF main protects or blocks what goes to 2 of the zones' `networks`, 10.2.0.0/16 \
+                among them, and its default-out is accept";
+    let one = "what goes to 2001:db8:b::/48 of a zone's `networks`, and";
+    let none: &[&str] = &[];
+    for (policies, wanted) in [
+        // It is closed.
+        (&[][..], none),
+        (&[("10.9.0.0/16", block)], &[both]),
+        (&[("10.2.0.0/16", allow)], &[both]),
+        (&[("10.2.0.0/16", "action = \"discard\"\nif-id = 7")], none),
+        (&[("10.2.0.0/16", "action = \"discard\"\nif-id = 7"), ("10.9.0.0/16", block)], &[both]),
+        (&[("10.0.0.0-10.1.255.255", block), ("10.3.0.0/16", block)], &[both]),
+        (&[("10.2.7.0/24", block)], &[one]),
+        (&[("10.0.0.0/8", block), ("10.1.0.0/16", block)], &[one]),
+        (&[("::/0", block), ("10.2.255.255-10.3.0.0", block)], none),
+    ] {
+        let told = told(&with(policies));
+        assert_eq!(told.len(), wanted.len(), "{policies:?}: {told:?}");
+        assert!(told.iter().zip(wanted).all(|(is, wanted)| is.contains(wanted)), "{told:?}");
+        if policies.iter().any(|(_, more)| more.contains("if-id")) {
+            continue;
+        }
+        // The running one says the same.
+        let mut control = running(&with(policies));
+        let shown = show(&mut control, "firewall show");
+        assert_eq!(shown.contains("protects or blocks"), !wanted.is_empty(), "{policies:?}");
+        assert!(told.iter().all(|doubt| shown.contains(doubt)), "{policies:?}: {shown}");
+    }
+}
+
 /// What comes from VRFs without flows meets the firewall's default, which is to be known beforehand.
 #[test]
 fn routes_from_vrfs_without_flows_are_told() {

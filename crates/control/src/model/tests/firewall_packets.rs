@@ -70,11 +70,7 @@ fn packet() -> impl Strategy<Value = Packet> {
 }
 
 fn addresses(source: IpAddr, destination: IpAddr) -> Addresses {
-    match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => Addresses::V4 { source, destination },
-        (IpAddr::V6(source), IpAddr::V6(destination)) => Addresses::V6 { source, destination },
-        _ => unreachable!("of one family"),
-    }
+    Addresses::new(source, destination).expect("of one family")
 }
 
 /// Says of every packet that it opens a connection, and has the routes of the site.

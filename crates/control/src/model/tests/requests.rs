@@ -568,6 +568,82 @@ fn flushes_take_what_they_name() {
     assert_eq!(told.lines().count(), 6, "{told}");
 }
 
+/// Who takes a policy that protected packets is told where they go in clear from then on.
+#[test]
+fn what_is_no_longer_protected_is_told() {
+    let mut control = running(BASE);
+    run(&mut control, "vrf add blue").unwrap();
+    let policy = |dst: &str| format!("src 192.168.13.0/24 dst {dst} dir out");
+    let protect = "tmpl src 192.168.11.2 dst 192.168.11.1 proto esp reqid 1 mode tunnel";
+    let add = |control: &mut Control, dst: &str, more: &str| {
+        let _ = run(control, &format!("xfrm policy add {} {more}", policy(dst))).unwrap();
+    };
+    let delete = |control: &mut Control, dst: &str| match run(
+        control,
+        &format!("xfrm policy delete {}", policy(dst)),
+    )
+    .unwrap()
+    {
+        Reply::Done => None,
+        Reply::Warned(why) => Some(why),
+        other => panic!("{other:?}"),
+    };
+    add(&mut control, "10.9.0.0/16", "action block");
+    add(&mut control, "10.2.0.0/16", protect);
+    // Blocked by default.
+    assert_eq!(delete(&mut control, "10.2.0.0/16"), None);
+    run(&mut control, "xfrm policy setdefault out accept").unwrap();
+    add(&mut control, "10.2.0.0/16", protect);
+    let told = delete(&mut control, "10.2.0.0/16").unwrap();
+    let remedy = "xfrm policy add src 192.168.13.0/24 dst 10.2.0.0/16 dir out action block priority 4294967295";
+    assert_eq!(
+        told,
+        format!(
+            "what was protected leaves in clear now where a route leads on: src 192.168.13.0/24 dst \
+             10.2.0.0/16; `{remedy}` keeps it in"
+        )
+    );
+    // What is said to keep it in does, and another tunnel does too.
+    run(&mut control, remedy).unwrap();
+    add(&mut control, "10.2.7.0/24", protect);
+    assert_eq!(delete(&mut control, "10.2.7.0/24"), None);
+    assert_eq!(delete(&mut control, "10.2.0.0/16"), None, "it blocked");
+    add(&mut control, "10.2.0.0/16", protect);
+    add(&mut control, "10.2.7.0/24", protect);
+    assert_eq!(delete(&mut control, "10.2.7.0/24"), None);
+    // A policy that lets pass is no better than the default.
+    run(&mut control, "xfrm policy setdefault out block").unwrap();
+    add(&mut control, "10.0.0.0/8", "action allow priority 9");
+    assert!(delete(&mut control, "10.2.0.0/16").is_some());
+    // Inbound ones protect nothing, and those of links are asked by no other packet.
+    let inbound = "src 10.2.0.0/16 dst 192.168.13.0/24 dir in";
+    run(&mut control, &format!("xfrm policy add {inbound} {protect}")).unwrap();
+    assert_eq!(run(&mut control, &format!("xfrm policy delete {inbound}")), Ok(Reply::Done));
+    let of_link = format!("{} if_id 7", policy("10.2.0.0/16"));
+    run(&mut control, &format!("xfrm policy add {of_link} {protect}")).unwrap();
+    assert_eq!(run(&mut control, &format!("xfrm policy delete {of_link}")), Ok(Reply::Done));
+    // All of a flush, unless the VRF is closed then.
+    run(&mut control, "xfrm policy setdefault out accept vrf blue").unwrap();
+    for vrf in ["main", "blue"] {
+        for dst in ["10.3.0.0/16 proto tcp dport 80", "10.4.0.0/16"] {
+            add(&mut control, dst, &format!("vrf {vrf} name t {protect}"));
+        }
+    }
+    add(&mut control, "10.9.0.0/16", "vrf blue action block");
+    for (vrf, of) in [("main", ""), ("blue", " vrf blue")] {
+        let flushed = run(&mut control, &format!("xfrm policy flush name t vrf {vrf}")).unwrap();
+        let Reply::Warned(told) = flushed else { panic!("{flushed:?}") };
+        assert!(told.starts_with("2 removed. what was protected leaves in clear now"), "{told}");
+        for dst in ["10.3.0.0/16 proto tcp dport 80", "10.4.0.0/16"] {
+            assert!(told.contains(&format!("src 192.168.13.0/24 dst {dst}{of}")), "{told}");
+        }
+    }
+    let Reply::Warned(told) = run(&mut control, "xfrm policy flush").unwrap() else {
+        panic!("nothing is told");
+    };
+    assert!(told.contains("VRF main is an IPsec gateway") && !told.contains("in clear"), "{told}");
+}
+
 /// By command, by file, and by a file that no longer says so.
 #[test]
 fn ike_is_set_shown_and_reloaded() {
