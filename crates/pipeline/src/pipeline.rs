@@ -75,6 +75,12 @@ impl Pipeline {
         tables.flat_map(|table| table.entries())
     }
 
+    /// The flows of a VRF.
+    pub fn entries_of(&self, vrf: VrfId) -> impl Iterator<Item = &Arc<Entry>> {
+        let tables = self.vrfs.get(&vrf).into_iter().flat_map(|tables| &tables.tables);
+        tables.flat_map(|table| table.entries())
+    }
+
     /// Whether a flow asks for connections.
     pub fn tracks(&self) -> bool {
         let mut tables = self.vrfs.values().flat_map(|tables| &tables.tables);

@@ -6,18 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    ChangeKind, FirewallAction, FirewallCount, FirewallReport, FirewallSpec, FirewallView, Origin,
-    Refusal, RefusalCode, Request,
+    ChangeKind, FirewallCount, FirewallReport, FirewallSpec, FirewallView, Origin, Refusal,
+    RefusalCode, Request,
 };
 use packet::Time;
 use pipeline::text::parse_flow;
 use pipeline::{Flow, FlowId, Owner, Refused};
-use tables::{Action, Tables, Wall};
+use tables::{Action, Tables};
 use types::{DefaultAction, Direction, IpPrefix, Ipsec, VrfId};
 
 use super::desired::Desired;
 use super::flows::{KnownNames, shown_strictly};
 use super::reload::Notes;
+use super::walls::set_walls;
 use super::{Control, Draft};
 use crate::describe::extent;
 use crate::firewall::{
@@ -184,21 +185,15 @@ impl Draft<'_> {
         now: Time,
     ) -> Result<FirewallReport, Refusal> {
         let mut pipeline = self.tables.pipeline().clone();
-        let walled: BTreeSet<_> = flows.iter().map(|flow| flow.vrf).collect();
+        let vrfs = flows.iter().map(|flow| flow.vrf).collect();
         let changed = pipeline.replace(flows, Owner::Firewall);
         let changed = changed.map_err(|(_, why)| self.refuse_flow(&why))?;
         let (added, removed) = (changed.added.len() as u64, changed.removed.len() as u64);
         self.set_pipeline(pipeline, now)?;
         let compiled = self.desired.firewall.iter().map(|is| &is.compiled);
         self.tables.set_firewall_zones(compiled.flat_map(|is| is.zones_of_ports()).collect());
-        let default = self.desired.firewall.as_ref().map(|is| is.spec().default);
-        let wall = match default {
-            Some(FirewallAction::Reject) => Wall::Reject,
-            _ => Wall::Drop,
-        };
-        let closed = self.tables.walls().iter().filter(|(vrf, _)| !walled.contains(vrf));
-        let closed: Vec<_> = closed.map(|(vrf, wall)| (*vrf, *wall)).collect();
-        self.tables.set_walls(walled.iter().map(|vrf| (*vrf, wall)).chain(closed).collect());
+        // Of those whose flows stay as they are, too.
+        set_walls(&mut self.tables, self.desired, vrfs);
         self.desired.firewall_changes += 1;
         Ok(FirewallReport { added, removed, ..FirewallReport::default() })
     }

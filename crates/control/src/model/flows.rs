@@ -13,12 +13,13 @@ use pipeline::text::{
     Command, Names, ShownAction, ShownFlow, ShownMatch, parse_change, parse_criteria, parse_flow,
 };
 use pipeline::{Change, Changed, Criteria, Entry, Field, Flow, FlowId, Match, Owner, Pipeline};
-use tables::{FlowError, TableError, Tables, Wall};
+use tables::{FlowError, TableError, Tables};
 use types::{PortId, VrfId};
 
 use super::desired::Desired;
 use super::refuse::refusal;
 use super::reload::Notes;
+use super::walls::set_walls;
 use super::{Control, Draft};
 use crate::config::{Config, WrongFlow};
 
@@ -301,32 +302,8 @@ impl Draft<'_> {
             let pool = entry.map(|entry| (entry.flow.clone(), why.clone()));
             NotSet { refusal: Box::new(refusal), pool: pool.map(Box::new) }
         })?;
-        self.wall_closed(differing);
+        set_walls(&mut self.tables, self.desired, differing);
         Ok(())
-    }
-
-    /// Lets nothing of other VRFs into those of these that drop everything by a flow, as in place of a
-    /// firewall that did not come back.
-    fn wall_closed(&mut self, vrfs: BTreeSet<VrfId>) {
-        let pipeline = self.tables.pipeline();
-        let mut walls = self.tables.walls().clone();
-        let of = |vrf, owner| {
-            pipeline.entries().any(move |entry| entry.flow.vrf == vrf && entry.owner == owner)
-        };
-        for vrf in vrfs {
-            let drops = |priority| {
-                let found = pipeline.find(&all_of(vrf, priority));
-                found.is_some_and(|entry| entry.flow.actions.is_empty())
-            };
-            let is_alone =
-                || pipeline.entries().filter(|entry| entry.flow.vrf == vrf).nth(1).is_none();
-            if drops(u16::MAX) || drops(0) && is_alone() {
-                walls.entry(vrf).or_insert(Wall::Drop);
-            } else if walls.contains_key(&vrf) && !of(vrf, Owner::Firewall) {
-                walls.remove(&vrf);
-            }
-        }
-        self.tables.set_walls(walls);
     }
 
     /// Removes the flows of a VRF that goes. The journal knows them to go with it.
@@ -649,6 +626,7 @@ impl Control {
             return;
         }
         let vrfs: BTreeSet<VrfId> = changed.removed.iter().map(|old| old.flow.vrf).collect();
+        set_walls(&mut tables, &self.desired, vrfs.clone());
         let without = vrfs.into_iter().filter(|vrf| !tables.pipeline().has(*vrf));
         let names = without.filter_map(|vrf| KnownNames(&self.desired).vrf_name(vrf));
         self.without_flows.extend(names);

@@ -42,6 +42,7 @@ mod tree;
 mod unprotected;
 mod vlans;
 mod vrfs;
+mod walls;
 mod watch;
 
 use core::fmt;

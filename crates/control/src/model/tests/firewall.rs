@@ -503,6 +503,44 @@ fn networks_that_no_policy_keeps_in_are_told() {
     }
 }
 
+/// What other VRFs lead in: the firewall's default, or nothing where a flow drops everything.
+#[test]
+fn walls_are_what_the_flows_of_a_vrf_say() {
+    let mut control = running(&with_firewall());
+    let walls = |control: &Control| -> Vec<(String, Wall)> {
+        let tables = control.publisher.current();
+        let walls = tables.walls().iter();
+        walls.map(|(vrf, wall)| (tables.vrf_name(*vrf).unwrap().to_owned(), *wall)).collect()
+    };
+    let is = |all: &[(&str, Wall)]| -> Vec<(String, Wall)> {
+        all.iter().map(|(vrf, wall)| ((*vrf).to_owned(), *wall)).collect()
+    };
+    let of_both = is(&[("main", Wall::Drop), ("red", Wall::Drop)]);
+    assert_eq!(walls(&control), of_both);
+    let of_all = is(&[("main", Wall::Drop), ("red", Wall::Drop), ("blue", Wall::Drop)]);
+    for (command, closes) in [
+        ("add vrf=blue,ip actions=NORMAL", false),
+        // Beside another flow, that of the lowest priority is a default of its own.
+        ("add vrf=blue,priority=0 actions=drop", false),
+        ("del vrf=blue,ip", true),
+        ("del vrf=blue", false),
+        ("add vrf=blue,priority=65535 actions=drop", true),
+        ("add vrf=blue,ip actions=NORMAL", true),
+        ("add vrf=blue,priority=65535,hard_timeout=5 actions=drop", true),
+    ] {
+        run(&mut control, &format!("flow {command}")).unwrap();
+        let wanted = if closes { &of_all } else { &of_both };
+        assert_eq!(walls(&control), *wanted, "{command}");
+    }
+    control.tick(after(6));
+    assert_eq!(walls(&control), of_both);
+    let rejecting = with_firewall().replace("[firewall]\n", "[firewall]\ndefault = \"reject\"\n");
+    reload(&mut control, &rejecting).unwrap();
+    assert_eq!(walls(&control), is(&[("main", Wall::Reject), ("red", Wall::Reject)]));
+    run(&mut control, "firewall delete").unwrap();
+    assert_eq!(walls(&control), []);
+}
+
 /// What comes from VRFs without flows meets the firewall's default, which is to be known beforehand.
 #[test]
 fn routes_from_vrfs_without_flows_are_told() {
