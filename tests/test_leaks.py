@@ -1,11 +1,14 @@
 """Routes from one VRF into another on a running gateway: into its table, and by one of its ports."""
 
 import re
+import shlex
 
 import pytest
 from harness.config import Config, Port
-from harness.gateway import Gateway
-from test_namespaces import LEFT, RIGHT, both_families
+from harness.gateway import ROOT, Gateway
+from test_firewall import Firewalled
+from test_namespaces import LEFT, RIGHT, attach, both_families
+from test_nat_tunnels import REFUSED
 from test_vlans import host, switch, trunk  # noqa: F401
 from test_vrfs import make
 
@@ -214,3 +217,61 @@ def test_own_address_and_next_hop_on_the_link(gateway, topology, family):
     gateway.run("neigh", "flush", "dev", "left.10")
     gateway.run("route", "add", far, "dev", "left.10", "vrf", "red")
     assert " 0% packet loss" in ping(asker, RIGHT[family][1], far)
+
+
+INTO_NETWORKS = """
+[firewall]
+[[firewall.zone]]
+name = "inside"
+ports = ["left"]
+[[firewall.zone]]
+name = "elsewhere"
+networks = ["10.2.0.0/24"]
+[[firewall.policy]]
+from = ["inside"]
+to = ["elsewhere"]
+action = "accept"
+"""
+
+
+def documented():
+    """The commands by which, as the documentation says, answers come into a VRF with a firewall."""
+    text = (ROOT / "docs" / "firewall.md").read_text().split("Flows of that VRF let them in", 1)[1]
+    text = text.split("```sh\n", 1)[1].split("```", 1)[0]
+    return [shlex.split(line)[1:] for line in text.splitlines() if line.strip()]
+
+
+def test_answers_into_a_vrf_with_a_firewall(topology, tmp_path):
+    """What a policy for networks has let out into a VRF without flows is answered by flows there alone."""
+    gw = topology.namespace("gw")
+    left, inside = attach(topology, "left", LEFT)
+    right, outside = attach(topology, "right", RIGHT, vrf="blue")
+    config = Firewalled(ports=[inside, outside], vrfs=["blue"], firewall=INTO_NETWORKS)
+    with Gateway(gw, config, tmp_path) as gateway:
+        gateway.run("route", "add", "10.2.0.0/24", "nexthop", "vrf", "blue")
+        gateway.run("route", "add", "10.1.0.0/24", "vrf", "blue", "nexthop", "vrf", "main")
+
+        def pings(host, to):
+            return host.run("ping", "-c1", "-W1", to, check=False).returncode == 0
+
+        def is_told():
+            asked = left.run("/usr/bin/python3", "-Ic", REFUSED, RIGHT[4][1], "9", check=False)
+            return asked.stdout == "refused\n"
+
+        assert not pings(left, RIGHT[4][1])
+        assert gateway.drops().get("firewall_other_vrf", 0) == 1, gateway.drops()
+        commands = documented()
+        assert len(commands) == 4, commands
+        [about] = [at for at, words in enumerate(commands) if "+rel" in words[-1]]
+        errors = commands.pop(about)
+        for words in commands:
+            gateway.run(*words)
+        assert pings(left, RIGHT[4][1]), gateway.drops()
+        # Errors about what was let out.
+        assert not is_told()
+        gateway.run(*errors)
+        assert is_told(), gateway.drops()
+        # Nobody there opens anything.
+        before = gateway.drops().get("flow_miss", 0)
+        assert not pings(right, LEFT[4][1])
+        assert gateway.drops().get("flow_miss", 0) > before, gateway.drops()
