@@ -1,7 +1,9 @@
 """What becomes of connections of the firewall whose route leads elsewhere: two uplinks, one of which goes down and comes back."""
 
 import contextlib
+import re
 import subprocess
+import time
 
 import pytest
 from harness.gateway import ROOT, Gateway
@@ -45,6 +47,7 @@ for _ in sys.stdin:
 
 INSIDE = """
 [firewall]
+log-rerouted = "moved"
 [[firewall.zone]]
 name = "inside"
 ports = ["left"]
@@ -185,8 +188,17 @@ def rerouted(gateway):
     """What `hitpath firewall` and the drops say of such packets, which is the same."""
     dropped = gateway.drops().get("connection_rerouted", 0)
     assert gateway.json("firewall")["rerouted"]["packets"] == dropped
-    assert f"rerouted: drop ({dropped} packet" in gateway.run("firewall").stdout
+    shown = gateway.run("firewall").stdout
+    assert re.search(rf"^rerouted: drop.* \({dropped} packet", shown, re.MULTILINE), shown
     return dropped
+
+
+def is_logged(gateway, address):
+    """Whether such a packet to this address was logged."""
+    deadline = time.monotonic() + 5
+    while not (found := re.search(rf"moved.*{address}", gateway.log())) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found is not None
 
 
 def identities(gateway):
@@ -203,6 +215,7 @@ def test_nothing_goes_to_a_zone_that_the_connection_is_not_for(topology, tmp_pat
         gateway.run("link", "set", "one", "down")
         assert [stream.ask() for _ in range(3)] == ["nothing"] * 3
         assert rerouted(gateway) == 3
+        assert is_logged(gateway, SERVER[family]), gateway.log()
         ends = ("{}:{}", "[{}]:{}")[family == 6]
         packet = f"udp {ends.format(source, 5000)} > {ends.format(SERVER[family], 5300)} in left"
         told = gateway.run("explain", packet, check=False).stdout
@@ -239,6 +252,7 @@ def test_a_masqueraded_connection_is_opened_anew_by_the_other_uplink(topology, t
         gateway.run("link", "set", "one", "down")
         assert stream.ask() == "nothing"
         assert rerouted(gateway) == 1
+        assert is_logged(gateway, SERVER[family]), gateway.log()
         assert stream.ask() == f"two {UPLINKS['two'][family][0]}"
         gateway.run("link", "set", "one", "up")
         assert stream.ask() == "nothing"

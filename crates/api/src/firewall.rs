@@ -217,6 +217,9 @@ pub struct FirewallSpec {
     /// Packets that belong to no connection and can open none are logged with this prefix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_invalid: Option<String>,
+    /// Packets of connections whose route leads elsewhere now are logged with this prefix.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_rerouted: Option<String>,
     /// The zones.
     pub zones: Vec<ZoneSpec>,
     /// Services with names of the user's.

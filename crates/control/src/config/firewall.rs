@@ -44,6 +44,7 @@ pub(super) fn firewall<'t>(table: Table<'t>, errors: &mut Errors<'_>) -> Option<
         default: default.map_or(FirewallAction::Drop, |found| found.value),
         log: text(&table, "log", errors),
         log_invalid: text(&table, "log-invalid", errors),
+        log_rerouted: text(&table, "log-rerouted", errors),
         ..FirewallSpec::default()
     };
     for (at, zone) in table.tables("zone", "zone.", errors).into_iter().enumerate() {

@@ -13,6 +13,7 @@ pub(crate) fn write_firewall(text: &mut String, spec: &FirewallSpec) {
     }
     out.some("log", spec.log.as_ref());
     out.some("log-invalid", spec.log_invalid.as_ref());
+    out.some("log-rerouted", spec.log_rerouted.as_ref());
     for zone in &spec.zones {
         out.begin("[[firewall.zone]]");
         out.one("name", &zone.name);

@@ -186,6 +186,7 @@ impl<'s> Reader<'s> {
         }
         self.prefix(Place::Whole, "log", spec.log.as_deref());
         self.prefix(Place::Whole, "log-invalid", spec.log_invalid.as_deref());
+        self.prefix(Place::Whole, "log-rerouted", spec.log_rerouted.as_deref());
         if spec.default == FirewallAction::Accept {
             let right = "drop or reject; what is to pass is said by policies";
             self.add(Place::Whole, "default", "default = \"accept\"", right);

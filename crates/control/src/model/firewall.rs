@@ -338,7 +338,9 @@ pub(super) fn changes(before: Option<&FirewallSpec>, after: &FirewallSpec) -> St
         }
     };
     note("default", before.default != after.default);
-    note("log", before.log != after.log || before.log_invalid != after.log_invalid);
+    let logs =
+        |of: &FirewallSpec| [of.log.clone(), of.log_invalid.clone(), of.log_rerouted.clone()];
+    note("log", logs(before) != logs(after));
     note("zones", before.zones != after.zones);
     note("services", before.services != after.services);
     note("policies", before.policies != after.policies);

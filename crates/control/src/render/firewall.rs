@@ -73,7 +73,8 @@ pub(super) fn firewall(text: &mut String, view: &FirewallView) {
     line(format_args!("between other zones: {rest} ({})", packets(&view.unnamed)));
     let invalid = verdict(FirewallAction::Drop, spec.log_invalid.as_deref());
     line(format_args!("invalid: {invalid} ({})", packets(&view.invalid)));
-    line(format_args!("rerouted: drop ({})", packets(&view.rerouted)));
+    let rerouted = verdict(FirewallAction::Drop, spec.log_rerouted.as_deref());
+    line(format_args!("rerouted: {rerouted} ({})", packets(&view.rerouted)));
     for (forward, count) in spec.forwards.iter().zip(&view.forwards) {
         let mut words = format!("forward {} from {}", forward.service, forward.from.join(" "));
         if !forward.hairpin.is_empty() {

@@ -30,6 +30,14 @@ pub(super) const FIREWALL: Section = Section {
             prefix.",
         ),
         key(
+            "log-rerouted",
+            "text",
+            "",
+            "none",
+            "Packets that are dropped because the route of their connection leads elsewhere now \
+            are logged with this prefix.",
+        ),
+        key(
             "zone",
             "list of tables, `[[firewall.zone]]`",
             "",

@@ -31,7 +31,7 @@ impl Writer<'_> {
 
     /// Table 247. In `reg1` is the zone to which the packet is to go.
     pub(super) fn moved(&mut self, vrf: &Vrf) -> Result<(), Wrong> {
-        let (other, rerouted) = (Cookie::Other, Cookie::Rerouted);
+        let other = Cookie::Other;
         // Nor past it by a policy of IPsec.
         self.add((vrf, MOVED), 50, other, "oif=NONE", "unrouted")?;
         let zone = |number: u16| &self.firewall.spec.zones[usize::from(number) - 1];
@@ -44,18 +44,18 @@ impl Writer<'_> {
                 let (first, bits) = (BORROWED | u128::from(id), BORROWED | u128::from(u16::MAX));
                 let came_by = format!("ct_label={first:#x}/{bits:#x},in_port={in_port}");
                 let matches = format!("ct_state=+est-rpl+snat+trk,{came_by}");
-                self.add((vrf, MOVED), 41, rerouted, &matches, "rerouted(end)")?;
+                self.astray((vrf, MOVED), 41, &matches, "rerouted(end)")?;
             }
             // ICMP errors about it may leave by any port of its zone: their flow has a hash of its own.
             let of_one = format!("ct_label={BORROWED:#x}/{BORROWED:#x}");
             let matches = format!("ct_state=+est-rpl+snat+trk,{of_one}");
-            self.add((vrf, MOVED), 40, rerouted, &matches, "rerouted")?;
+            self.astray((vrf, MOVED), 40, &matches, "rerouted")?;
         }
         for (zone, port) in &vrf.ports {
             let matches = format!("reg1={zone:#x},oif={}", name(&port.name));
             self.add((vrf, MOVED), 30, other, &matches, "NORMAL")?;
         }
-        self.add((vrf, MOVED), 0, rerouted, "", "rerouted")
+        self.astray((vrf, MOVED), 0, "", "rerouted")
     }
 
     /// Table 248. In `reg1` is the zone to which the packet goes, in `reg5` and `reg6` are the ports of the
@@ -73,7 +73,20 @@ impl Writer<'_> {
                 self.add((vrf, EXPECTED), 1, Cookie::Other, &matches, &actions)?;
             }
         }
-        self.add((vrf, EXPECTED), 0, Cookie::Rerouted, "", "rerouted")
+        self.astray((vrf, EXPECTED), 0, "", "rerouted")
+    }
+
+    /// What becomes of packets whose route leads elsewhere than their connection.
+    fn astray(
+        &mut self,
+        to: (&Vrf, u8),
+        priority: u32,
+        matches: &str,
+        action: &str,
+    ) -> Result<(), Wrong> {
+        let logged = self.firewall.spec.log_rerouted.as_ref();
+        let logged = logged.map_or_else(String::new, |prefix| format!("log:{prefix},"));
+        self.add(to, priority, Cookie::Rerouted, matches, &format!("{logged}{action}"))
     }
 }
 

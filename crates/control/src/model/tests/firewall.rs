@@ -43,6 +43,7 @@ pub(super) const FIREWALL: &str = r#"
 [firewall]
 log = "default"
 log-invalid = "invalid"
+log-rerouted = "rerouted"
 [[firewall.zone]]
 name = "inside"
 ports = ["lan"]
