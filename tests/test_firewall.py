@@ -395,8 +395,10 @@ def test_what_is_wrong_is_said_with_its_line(hosts, tmp_path):
         assert after.split("\n")[0] in "\n".join(lines[line - 1 : line + 1]) or after in lines[line - 1], said
     file = tmp_path / "fw.toml"
     file.write_text(FIREWALL)
-    assert gateway.run("firewall", "check", file).stdout.endswith("right, every rule can match\n")
-    assert gateway.run("firewall", "check", "-", stdin=FIREWALL).stdout == "-: right, every rule can match\n"
+    alone = " (it has no [[port]]: the names of ports and VRFs were not looked at)"
+    assert gateway.run("firewall", "check", file).stdout.endswith(f"right, every rule can match{alone}\n")
+    assert gateway.run("firewall", "check", "-", stdin=FIREWALL).stdout == f"-: right, every rule can match{alone}\n"
+    assert gateway.json("firewall", "check", file)["names_not_looked_at"] == [str(file)]
     # Of a whole configuration, the names of ports as well.
     whole = config.render(gateway.socket)
     assert gateway.run("firewall", "check", "-", stdin=whole).stdout == "-: right, every rule can match\n"

@@ -143,11 +143,16 @@ fn read(name: &str) -> anyhow::Result<FirewallSpec> {
 /// What is wrong with files, and which rules never match.
 fn check(files: &[PathBuf], as_json: bool) -> anyhow::Result<Exit> {
     let (mut wrong, mut errors, mut notes) = (0, Vec::new(), Vec::new());
+    // Those of which the names of ports and VRFs were not looked at.
+    let mut alone = Vec::new();
     for file in files {
         let name = file.display().to_string();
         let text = text_of(&name)?;
         // One with ports is a configuration, whose names are known.
         let is_whole = text.lines().any(|line| line.trim_start().starts_with("[[port]]"));
+        if !is_whole {
+            alone.push(name.clone());
+        }
         let found = match is_whole {
             true => match gateway::check_bytes(file, text.as_bytes()) {
                 Ok(config) => Ok((config.firewall, config.notes)),
@@ -179,6 +184,7 @@ fn check(files: &[PathBuf], as_json: bool) -> anyhow::Result<Exit> {
         output::json(&json!({
             "files": files.len(),
             "wrong": wrong,
+            "names_not_looked_at": alone,
             "diagnostics": all(&errors),
             "notes": all(&notes),
         }))?;
@@ -188,7 +194,12 @@ fn check(files: &[PathBuf], as_json: bool) -> anyhow::Result<Exit> {
         }
         if wrong == 0 && shadowed == 0 {
             files.iter().try_for_each(|file| {
-                output::line(&format!("{}: right, every rule can match", file.display()))
+                let name = file.display().to_string();
+                let more = match alone.contains(&name) {
+                    true => " (it has no [[port]]: the names of ports and VRFs were not looked at)",
+                    false => "",
+                };
+                output::line(&format!("{name}: right, every rule can match{more}"))
             })?;
         }
     }
