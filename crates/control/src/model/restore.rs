@@ -126,11 +126,13 @@ impl Control {
                 }
                 Some(rest) if !is_same_file => {
                     restored.left += 1;
-                    if is_policy(rest)
+                    if (is_policy(rest) || rest.starts_with("firewall "))
                         && let Ok(Parsed::Request(request)) = parse(rest, keys)
-                        && let Some(vrf) = vrf_of_policy(&request)
                     {
-                        without_policies.extend(draft.require_policies(Some(vrf)));
+                        flows.lost.note_left(&request, &former, draft.desired);
+                        if let Some(vrf) = vrf_of_policy(&request) {
+                            without_policies.extend(draft.require_policies(Some(vrf)));
+                        }
                     }
                     continue;
                 }
@@ -178,6 +180,7 @@ impl Control {
                     if let Request::VrfDelete(vrf) = &request {
                         flows.lost.forget_vrf(&vrf.name);
                     }
+                    flows.lost.note_left(&request, &former, draft.desired);
                     restored.left += 1;
                     continue;
                 };

@@ -119,6 +119,22 @@ impl LostFlows {
         self.is_firewall_unread |= command.starts_with("firewall ");
     }
 
+    /// What another file says is so in place of this. A firewall that commands had made of the former
+    /// file's is as if it were refused, unless the file has the same one.
+    pub(super) fn note_left(&mut self, request: &Request, former: &FormerPorts, desired: &Desired) {
+        match request {
+            Request::FirewallReplace(spec) => {
+                let is = desired.firewall.as_ref();
+                match is.is_some_and(|is| *is.spec() == **spec) {
+                    true => self.forget_firewall(),
+                    false => self.note_firewall(spec.clone(), former, desired),
+                }
+            }
+            Request::FirewallDelete => self.forget_firewall(),
+            _ => {}
+        }
+    }
+
     /// A firewall is refused.
     pub(super) fn note_firewall(
         &mut self,

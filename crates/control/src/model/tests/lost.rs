@@ -368,6 +368,50 @@ fn the_firewall_of_the_file_does_not_stand_in_for_another() {
     assert_eq!(report.lacking, ["red"]);
 }
 
+/// Another file says what is so of its firewall, and not that what a command had made of it, or had in
+/// place of none, lets everything pass.
+#[test]
+fn a_firewall_that_another_file_leaves_out_leaves_nothing_open() {
+    let zone = |name: &str, port: &str| {
+        format!("[[firewall.zone]]\nname = \"{name}\"\nports = [\"{port}\"]\n")
+    };
+    let smaller = format!("{SITE}[firewall]\n{}", zone("r", "red1"));
+    let both = format!("[firewall]\n{}{}", zone("r", "red1"), zone("d", "dmz"));
+    let whole = format!("{SITE}{both}");
+    let commented = format!("{smaller}# A comment.\n");
+    for (former, file, dropping, lacking) in [
+        (&*smaller, &*commented, &["main"][..], &["red"][..]),
+        (SITE, &*smaller, &["main"], &["red"]),
+        (&smaller, SITE, &["main", "red"], &[]),
+        // It is in the file by now.
+        (&smaller, &whole, &[], &[]),
+        (SITE, &whole, &[], &[]),
+    ] {
+        let mut control = keeping(former);
+        replace_firewall(&mut control, &both);
+        let added = control.take_changes();
+        for changes in [&added, &control.all_changes()] {
+            let (restored, report) = restore(file, std::slice::from_ref(changes), false);
+            let names: Vec<_> = report.dropping.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!((&*names, &*report.lacking), (dropping, &*strings(lacking)), "{report:?}");
+            assert_eq!(report.refusals, 0, "{report:?}");
+            for vrf in dropping {
+                assert_eq!(wall_of(&restored, vrf), Some(Wall::Drop));
+            }
+        }
+        // A command has removed it since.
+        run(&mut control, "firewall delete").unwrap();
+        for changes in [vec![added, control.take_changes()], vec![control.all_changes()]] {
+            let (_, report) = restore(file, &changes, false);
+            assert_eq!((report.dropping, report.lacking), (vec![], vec![]), "{former} {file}");
+        }
+    }
+}
+
+fn strings(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
 /// The firewall goes with a port that is moved: also one that does not come back.
 #[test]
 fn a_port_that_has_moved_since_is_not_open_without_its_firewall() {
