@@ -1,11 +1,13 @@
 """VRFs in iproute2's words on a running gateway: tenants with the same addresses, ports that move under traffic."""
 
+import dataclasses
+import subprocess
 import time
 
 import pytest
 from harness.config import Config, Port
 from harness.gateway import Gateway
-from test_namespaces import LEFT, RIGHT
+from test_namespaces import LEFT, RIGHT, attach
 from test_vlans import host, switch, trunk  # noqa: F401
 
 pytestmark = pytest.mark.namespaces
@@ -136,3 +138,63 @@ def test_vrfs_survive_a_restart(topology, tmp_path):
         assert "table = 10" in saved and "table = 77" in saved
         diff = running.run("diff", check=False).stdout
         assert "blue table 10" in diff
+
+
+NUMBERED = """
+import socket, sys, time
+name, address, seconds = sys.argv[1:]
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+end, number = time.monotonic() + float(seconds), 0
+while time.monotonic() < end:
+    number += 1
+    s.sendto(f"{name} {number}".encode(), (address, 5201))
+    time.sleep(0.002)
+"""
+
+GATHER = """
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("", 5201))
+s.settimeout(4)
+print("ready", flush=True)
+while True:
+    try:
+        print(s.recv(99).decode(), flush=True)
+    except TimeoutError:
+        break
+"""
+
+
+def test_a_reload_that_exchanges_interfaces_gives_no_packet_to_both_tenants(topology, tmp_path):
+    """The new port of an interface has what came to it meanwhile as well, which the former one has delivered."""
+    gw = topology.namespace("gw")
+    ports, senders, receivers = [], {}, {}
+    for tenant in ("red", "blue"):
+        senders[tenant], port = attach(topology, f"{tenant}-in", LEFT, vrf=tenant)
+        ports.append(port)
+        receivers[tenant], port = attach(topology, f"{tenant}-out", RIGHT, vrf=tenant)
+        ports.append(port)
+    config = Config(vrfs=["red", "blue"], ports=ports)
+    other = {"red-in": "blue-in", "blue-in": "red-in"}
+    exchanged = dataclasses.replace(
+        config, ports=[dataclasses.replace(port, interface=other.get(port.interface, port.interface)) for port in ports]
+    )
+    with Gateway(gw, config, tmp_path) as gateway:
+        for sender in senders.values():
+            sender.ping(RIGHT[4][1])
+        python, jobs = "/usr/bin/python3", {}
+        for tenant, receiver in receivers.items():
+            jobs[tenant] = receiver.start(python, "-c", GATHER, stdout=subprocess.PIPE, text=True)
+            assert jobs[tenant].stdout.readline() == "ready\n"
+        streams = [sender.start(python, "-c", NUMBERED, tenant, RIGHT[4][1], "4") for tenant, sender in senders.items()]
+        for config_now in (exchanged, config, exchanged):
+            time.sleep(0.7)
+            gateway.write(config_now)
+            gateway.run("reload")
+        for stream in streams:
+            stream.wait()
+        got = {tenant: set(job.communicate(timeout=20)[0].split("\n")) - {""} for tenant, job in jobs.items()}
+    for tenant, lines in got.items():
+        both = {name: sum(line.startswith(name) for line in lines) for name in senders}
+        assert min(both.values()) > 100, (tenant, both)
+    assert not got["red"] & got["blue"], sorted(got["red"] & got["blue"])[:20]

@@ -214,6 +214,17 @@ impl AfPacketPort {
         })
     }
 
+    /// Gives all that is in the ring back to the kernel. Returns how many frames that were.
+    fn empty_ring(&mut self) -> u64 {
+        let mut frames = 0;
+        // As many as there were: others may come meanwhile.
+        while frames < self.ring.size().frames as u64 && self.ring.frame().is_some() {
+            self.ring.release();
+            frames += 1;
+        }
+        frames
+    }
+
     /// Takes the ring's oldest frame. Returns false if there is none, or no buffer for it now.
     #[inline]
     fn take_frame(&mut self, pool: &mut Pool, batch: &mut Batch, bytes: &mut u64) -> bool {
@@ -306,13 +317,8 @@ impl Drop for AfPacketPort {
         // Without a protocol it receives no more. A member of a group is not bound anew; what comes
         // to it until it is closed is not seen.
         let _ = self.receiver.bind(self.index, 0);
-        for _ in 0..self.ring.size().frames {
-            if self.ring.frame().is_none() {
-                break;
-            }
-            self.ring.release();
-            self.statistics.rx_missed.add(1);
-        }
+        let missed = self.empty_ring();
+        self.statistics.rx_missed.add(missed);
         if let Ok((_, drops)) = self.receiver.statistics() {
             self.statistics.rx_ring_full.add(drops.into());
         }
@@ -415,6 +421,10 @@ impl Port for AfPacketPort {
         }
         pool.give_all(batch.drain(..));
         if is_down { self.check_existence() } else { Ok(()) }
+    }
+
+    fn forget_waiting(&mut self) {
+        self.empty_ring();
     }
 
     fn ring(&self) -> Option<ReceiveRing> {

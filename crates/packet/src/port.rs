@@ -118,6 +118,10 @@ pub trait Port: Send {
         None
     }
 
+    /// Forgets the frames that wait, if the port can: they came before it was one of the gateway's, and
+    /// another port may have received them as well.
+    fn forget_waiting(&mut self) {}
+
     /// Whether it holds packets that it has received and had no buffer for. Its descriptor need not
     /// be readable then.
     fn waits_for_buffers(&self) -> bool {

@@ -336,8 +336,12 @@ impl ControlThread {
         let plan = self.handler.control.plan(config);
         let closed = plan.ports_to_close().to_vec();
         let size = self.pool.size();
-        let (difference, queues) =
+        let (difference, mut queues) =
             open_and_apply(&mut self.handler, plan, Absent::Refused, size, self.clock.now())?;
+        // Until now the former port of an interface had its frames, which may have been in another VRF.
+        for queue in queues.iter_mut().flat_map(|(.., queues)| queues) {
+            queue.forget_waiting();
+        }
         for id in closed {
             self.pool.detach(id);
             self.handler.remove_port(id);

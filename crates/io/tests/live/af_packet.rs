@@ -157,6 +157,33 @@ fn jumbo_traffic_of_hosts_passes_a_forwarder() {
     forwarder.stop();
 }
 
+/// What came before a port takes part is not its own.
+#[test]
+fn what_came_before_is_forgotten() {
+    if !allowed("what_came_before_is_forgotten") {
+        return;
+    }
+    let (left, right) = (Namespace::new(), Namespace::new());
+    left.connect("a", &right, "b");
+    let mut sender = port(&left, &AfPacketOptions::new("a", PortId(7)));
+    let mut receiver = port(&right, &AfPacketOptions::new("b", PortId(7)));
+    let mut pool = Pool::new(64);
+    let (to, from) = (receiver.mac(), sender.mac());
+    let frames = |first: u8| -> Vec<Vec<u8>> {
+        (first..first + 8).map(|number| frame(to, from, &[number; 100])).collect()
+    };
+    send(&mut sender, &mut pool, &frames(1)).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    receiver.forget_waiting();
+    send(&mut sender, &mut pool, &frames(21)).unwrap();
+    assert_eq!(receive(&mut receiver, &mut pool, 8), frames(21));
+    assert_eq!(receiver.statistics().rx_packets.read(), 8);
+    // Without any, nothing happens.
+    receiver.forget_waiting();
+    send(&mut sender, &mut pool, &frames(41)).unwrap();
+    assert_eq!(receive(&mut receiver, &mut pool, 8), frames(41));
+}
+
 #[test]
 fn a_vlan_tag_arrives_where_it_was() {
     if !allowed("af_packet vlan") {
