@@ -120,3 +120,31 @@ def test_wrong_vrfs_are_refused_by_name(hub):
     assert said.returncode != 0 and "green" in said.stderr, said.stderr
     said = a.run("vrf", "del", "red", check=False)
     assert said.returncode != 0, said.stdout
+
+
+def test_explain_is_told_whose_packet_it_is(hub):
+    """All SAs have one reqid: which of them has decrypted a packet is to be said."""
+    _, (a, _) = hub
+    inside = "udp 10.2.0.5:5 > 10.1.0.5:6 in sa 1"
+    said = a.run("explain", inside, check=False)
+    assert said.returncode != 0, said.stdout
+    for tenant in TENANTS:
+        assert f"`in sa 1 vrf {tenant} if_id 0`" in said.stderr, said.stderr
+    for tenant, spi in TENANTS.items():
+        told = a.run("explain", f"esp 192.0.2.2 > 192.0.2.1 spi {spi + 2:#x} in wan", check=False).stdout
+        [words] = [line for line in told.splitlines() if line.startswith("next")]
+        assert f"`in sa 1 vrf {tenant} if_id 0`" in words, told
+        for place in (f"vrf {tenant}", f"vrf {tenant} if_id 0"):
+            told = a.run("explain", f"{inside} {place}", check=False).stdout
+            assert f"{tenant}0" in told, told
+            assert not any(f"{other}0" in told for other in set(TENANTS) - {tenant}), told
+    for place, wanted in [("vrf green", "decrypts for VRF"), ("if_id 7", "and if_id 0x7")]:
+        said = a.run("explain", f"{inside} {place}", check=False)
+        assert said.returncode != 0 and wanted in said.stderr, said.stderr
+    said = a.run("explain", "udp 10.1.0.5:5 > 10.2.0.5:6 in red0 vrf red", check=False)
+    assert said.returncode != 0 and "of no SA" in said.stderr, said.stderr
+    # Without another one the words are as short as before.
+    a.run(*"xfrm state delete src 192.0.2.2 dst 192.0.2.1 proto esp spi 0x2002".split())
+    told = a.run("explain", "esp 192.0.2.2 > 192.0.2.1 spi 0x1002 in wan", check=False).stdout
+    assert "`in sa 1`" in told, told
+    assert "red0" in a.run("explain", inside, check=False).stdout

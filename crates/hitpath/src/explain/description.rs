@@ -15,7 +15,7 @@ use super::ends::{Ends, endpoint, is_protocol, number};
 pub(crate) const GRAMMAR: &str = "\
 PROTO SRC[:PORT] > DST[:PORT] [type N] [code N] [id N] [spi N] [tcp-flags FLAGS] [dscp DSCP] \
 [ttl N] [fragment first|later] [size BYTES] [df] [about PEER spi N | about QUOTED] \
-in PORT|sa REQID|host";
+in PORT|sa REQID [vrf NAME | if_id ID]|host";
 
 /// What an error is about, in [`GRAMMAR`].
 pub(crate) const QUOTED: &str =
@@ -64,10 +64,20 @@ pub(crate) enum About {
 pub(crate) enum OriginName {
     /// Received on the port of that name.
     Port(String),
-    /// Decrypted by an SA with this reqid.
-    Sa(u32),
+    /// Decrypted by an SA.
+    Sa(SaName),
     /// Built by the gateway itself.
     Host,
+}
+
+/// Which SA has decrypted a packet, as far as it is said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SaName {
+    pub(crate) reqid: u32,
+    /// The VRF of what it decrypts.
+    pub(crate) vrf: Option<String>,
+    /// Of the xfrm link that what it decrypts comes by; 0 is none.
+    pub(crate) if_id: Option<u32>,
 }
 
 /// What of a description was not understood, and what would be.
@@ -130,9 +140,26 @@ impl Description {
                 "in" | "from" => {
                     origin = Some(match value("a port, `sa REQID` or `host`")?.as_str() {
                         "host" => OriginName::Host,
-                        "sa" => OriginName::Sa(number("reqid", &value("a reqid")?, u32::MAX)?),
+                        "sa" => OriginName::Sa(SaName {
+                            reqid: number("reqid", &value("a reqid")?, u32::MAX)?,
+                            vrf: None,
+                            if_id: None,
+                        }),
                         port => OriginName::Port(port.to_owned()),
                     });
+                }
+                "vrf" | "if_id" => {
+                    let said = value("a VRF or an if_id")?;
+                    let Some(OriginName::Sa(sa)) = &mut origin else {
+                        return Err(DescriptionError::new(
+                            format!("`{word}` is of no SA"),
+                            "say it behind `in sa REQID`; a port says its VRF itself",
+                        ));
+                    };
+                    match word {
+                        "vrf" => sa.vrf = Some(said),
+                        _ => sa.if_id = Some(number("if_id", &said, u32::MAX)?),
+                    }
                 }
                 "type" => {
                     of_upper.kind =
@@ -193,7 +220,7 @@ impl Description {
                 other => {
                     return Err(DescriptionError::new(
                         format!("`{}` is not known here", shown(other)),
-                        "known are `in`, `type`, `code`, `id`, `spi`, `tcp-flags`, `dscp`, `ttl`, \
+                        "known are `in`, `vrf`, `if_id`, `type`, `code`, `id`, `spi`, `tcp-flags`, `dscp`, `ttl`, \
                         `fragment`, `size`, `df`, `about` and, behind that, `seq`",
                     ));
                 }
@@ -428,7 +455,12 @@ mod tests {
         assert_eq!(about.upper, Upper::Icmp { kind: 3, code: 4, identifier: 0 });
         let later = parse("udp 10.0.0.1 > 10.0.0.2 in lan fragment later");
         assert_eq!((later.fragment, later.upper), (FragmentClass::Later, Upper::None));
-        assert_eq!(parse("47 10.0.0.1 > 10.0.0.2 in sa 7").origin, OriginName::Sa(7));
+        let of_sa = |vrf: Option<&str>, if_id| {
+            OriginName::Sa(SaName { reqid: 7, vrf: vrf.map(str::to_owned), if_id })
+        };
+        assert_eq!(parse("47 10.0.0.1 > 10.0.0.2 in sa 7").origin, of_sa(None, None));
+        let of_red = parse("47 10.0.0.1 > 10.0.0.2 in sa 7 vrf red if_id 0x1f ttl 9");
+        assert_eq!(of_red.origin, of_sa(Some("red"), Some(31)));
     }
 
     #[test]

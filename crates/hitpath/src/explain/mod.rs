@@ -9,16 +9,17 @@ mod law_of_errors;
 mod next;
 mod packet;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ::packet::Time;
 use api::{Refusal, RefusalCode, Stage};
 use control::Control;
 use path::{Arriving, Fate, Fit, Members, Step, Trace, Verdict};
-use tables::{NextHopState, RouteKind, Sa, TableRef, Tables};
+use tables::{NextHopState, RouteKind, Sa, SaIdentity, TableRef, Tables};
 use wire::{IpPrefix, Origin, PacketFields, SaSlot, VrfId};
 
-use description::{About, DescriptionError, OriginName};
+use description::{About, DescriptionError, OriginName, SaName};
 pub(crate) use description::{Description, GRAMMAR, QUOTED};
 pub(crate) use next::next;
 
@@ -68,7 +69,7 @@ pub(crate) fn explain(text: &str, control: &Control, now: Time) -> Result<Vec<St
     let down = down.and_then(|port| control.why_down(tables.port_named(&port)?.id));
     stages.extend(down.map(|why| stage("port", &Members::default().with("down", &*why), why)));
     if let Some(slot) = inside.and_then(|slot| tables.sad().slot(slot)) {
-        let words = format!("in sa {}", slot.identity.reqid);
+        let words = words_of(&slot.identity, tables);
         let text = format!("to see what becomes of a packet inside, describe it with `{words}`");
         stages.push(stage("next", &Members::default().with("describe", words), text));
     }
@@ -159,25 +160,14 @@ fn place(name: &OriginName, tables: &Tables) -> Result<(VrfId, Origin), Refusal>
             }
             (port.spec.vrf, Origin::Port(port.id))
         }
-        OriginName::Sa(reqid) => {
-            let sa = inbound_sa(*reqid, tables).ok_or_else(|| {
-                Refusal::new(
-                    RefusalCode::NotFound,
-                    format!("no SA to one of the gateway's addresses has reqid {reqid}"),
-                )
-                .with_hint("`hitpath show sas` lists them")
-            })?;
+        OriginName::Sa(name) => {
+            let sa = inbound_sa(name, tables)?;
             let identity = &sa.spec.identity;
-            let vrf = match identity.if_id {
-                None => identity.inner,
-                Some(if_id) => {
-                    let link = tables.xfrm_link(if_id).ok_or_else(|| {
-                        let message = format!("there is no xfrm link with if_id {if_id}");
-                        Refusal::new(RefusalCode::NotFound, message).with_hint("link add")
-                    })?;
-                    link.spec.vrf
-                }
-            };
+            let vrf = vrf_of(identity, tables).ok_or_else(|| {
+                let if_id = identity.if_id.map_or(0, |if_id| if_id.number());
+                let message = format!("there is no xfrm link with if_id {if_id:#x}");
+                Refusal::new(RefusalCode::NotFound, message).with_hint("link add")
+            })?;
             (vrf, Origin::Sa(sa.slot))
         }
         OriginName::Host => (VrfId::MAIN, Origin::Host),
@@ -196,10 +186,18 @@ fn no_port(name: &str, tables: &Tables) -> Refusal {
         .with_hint(known)
 }
 
-/// An SA that decrypts: both directions of a tunnel may have one reqid, and the one that decrypts
-/// ends at an address of ours.
-fn inbound_sa(reqid: u32, tables: &Tables) -> Option<&Sa> {
-    tables.sad().iter().map(|sa| &**sa).find(|sa| {
+/// The VRF of what an SA decrypts. There is none if it is for a link that is not there.
+fn vrf_of(identity: &SaIdentity, tables: &Tables) -> Option<VrfId> {
+    match identity.if_id {
+        None => Some(identity.inner),
+        Some(if_id) => tables.xfrm_link(if_id).map(|link| link.spec.vrf),
+    }
+}
+
+/// The SAs with a reqid that decrypt: both directions of a tunnel may have one reqid, and the one that
+/// decrypts ends at an address of ours.
+fn inbound_sas(reqid: u32, tables: &Tables) -> impl Iterator<Item = &Sa> {
+    tables.sad().iter().map(|sa| &**sa).filter(move |sa| {
         let identity = &sa.spec.identity;
         identity.reqid == reqid
             && tables
@@ -207,4 +205,62 @@ fn inbound_sa(reqid: u32, tables: &Tables) -> Option<&Sa> {
                 .and_then(|vrf| vrf.route(identity.destination))
                 .is_some_and(|route| route.kind == RouteKind::Local)
     })
+}
+
+/// How a description names what an SA has decrypted, if others with its reqid decrypt for another VRF
+/// or link.
+fn words_of(identity: &SaIdentity, tables: &Tables) -> String {
+    let place = |of: &SaIdentity| (vrf_of(of, tables), of.if_id);
+    let mut others = inbound_sas(identity.reqid, tables);
+    let words = format!("in sa {}", identity.reqid);
+    match others.any(|sa| place(&sa.spec.identity) != place(identity)) {
+        true => words + &which(identity, tables),
+        false => words,
+    }
+}
+
+/// What tells an SA from others with its reqid.
+fn which(identity: &SaIdentity, tables: &Tables) -> String {
+    match identity.if_id {
+        Some(if_id) => format!(" if_id {:#x}", if_id.number()),
+        None => {
+            let name = tables.vrf_name(identity.inner).unwrap_or(api::MAIN_VRF);
+            format!(" vrf {name} if_id 0")
+        }
+    }
+}
+
+/// The SA that has decrypted a packet, of several for one VRF and link any one.
+fn inbound_sa<'t>(name: &SaName, tables: &'t Tables) -> Result<&'t Sa, Refusal> {
+    let SaName { reqid, vrf, if_id } = name;
+    let is_meant = |sa: &&Sa| {
+        let identity = &sa.spec.identity;
+        let of_vrf = vrf_of(identity, tables).and_then(|vrf| tables.vrf_name(vrf));
+        vrf.as_ref().is_none_or(|vrf| of_vrf == Some(vrf))
+            && if_id.is_none_or(|if_id| identity.if_id.map_or(0, |if_id| if_id.number()) == if_id)
+    };
+    let found: Vec<&Sa> = inbound_sas(*reqid, tables).filter(is_meant).collect();
+    let places: BTreeSet<String> =
+        found.iter().map(|sa| which(&sa.spec.identity, tables)).collect();
+    let Some(first) = found.first() else {
+        let mut said = format!("no SA to one of the gateway's addresses has reqid {reqid}");
+        said.extend(vrf.iter().map(|vrf| format!(" and decrypts for VRF {vrf:.40?}")));
+        said.extend(if_id.iter().map(|if_id| format!(" and if_id {if_id:#x}")));
+        return Err(
+            Refusal::new(RefusalCode::NotFound, said).with_hint("`hitpath show sas` lists them")
+        );
+    };
+    if places.len() > 1 {
+        const TOLD: usize = 8;
+        let told: Vec<_> =
+            places.iter().take(TOLD).map(|it| format!("`in sa {reqid}{it}`")).collect();
+        let more = match places.len().saturating_sub(TOLD) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let message = format!("SAs with reqid {reqid} decrypt for several VRFs or links");
+        let hint = format!("{}{more}", told.join(", "));
+        return Err(Refusal::new(RefusalCode::Invalid, message).with_hint(hint));
+    }
+    Ok(first)
 }

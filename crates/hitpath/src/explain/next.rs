@@ -20,6 +20,10 @@ pub(crate) fn next(words: &[&str]) -> Vec<Next> {
         Next::Word("df", "no router may cut it"),
         Next::Word("about", "what an ICMP error quotes: a packet, or whom ESP was for"),
     ];
+    const OF_SA: [Next; 2] = [
+        Next::Word("vrf", "of what the SA has decrypted"),
+        Next::Word("if_id", "of the xfrm link by which that comes"),
+    ];
     const SEQUENCE: Next = Next::Word("seq", "sequence number of quoted TCP");
     let protocols = ["tcp", "udp", "icmp", "ipv6-icmp", "sctp", "esp", "gre"];
     match words {
@@ -34,6 +38,7 @@ pub(crate) fn next(words: &[&str]) -> Vec<Next> {
                 Next::Word("sa", "decrypted by an SA of this reqid"),
             ],
             [.., "in" | "from", "sa"] => vec![Next::Reqid],
+            [.., "vrf" | "if_id"] => vec![Next::Value("a value")],
             [.., "fragment"] => vec![Next::Word("first", ""), Next::Word("later", "")],
             [.., "about"] => {
                 let quoted = protocols.map(|protocol| Next::Word(protocol, "a packet of it"));
@@ -58,7 +63,8 @@ pub(crate) fn next(words: &[&str]) -> Vec<Next> {
                 };
                 let own = FIELDS.iter().filter(is_open).copied();
                 let is_tcp = quoted.is_some() && rest.contains(&"tcp") && !rest.contains(&"seq");
-                own.chain(is_tcp.then_some(SEQUENCE)).collect()
+                let of_sa = matches!(rest, [.., "sa", _]).then_some(OF_SA);
+                own.chain(is_tcp.then_some(SEQUENCE)).chain(of_sa.into_iter().flatten()).collect()
             }
         },
         _ => Vec::new(),
@@ -107,6 +113,7 @@ mod tests {
         all.extend(offered(""));
         all.extend(offered("udp 10.0.0.1 > 10.0.0.2 fragment"));
         all.extend(offered("udp 10.0.0.1 > 10.0.0.2 in"));
+        all.extend(offered("udp 10.0.0.1 > 10.0.0.2 in sa 7"));
         all.extend(offered("icmp 10.0.0.1 > 10.0.0.2 type 3 about tcp 10.0.0.2 > 10.0.0.3"));
         let arms = source.lines().map(str::trim).filter(|line| line.contains(" => "));
         let arms = arms.filter_map(|line| line.split(" => ").next());
