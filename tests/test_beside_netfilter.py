@@ -157,6 +157,24 @@ ASSOCIATION = [
 ]
 
 
+RESTART = [
+    ("left", 0, init(SCTPChunkInit, 17)),
+    ("right", 17, init(SCTPChunkInitAck, 19)),
+    ("left", 19, SCTPChunkCookieEcho(cookie=b"cookie!!")),
+    ("right", 17, SCTPChunkCookieAck()),
+    ("left", 19, SCTPChunkData(tsn=1, data=b"data")),
+    ("right", 17, SCTPChunkData(tsn=1, data=b"data")),
+    ("left", 19, SCTPChunkShutdown(cumul_tsn_ack=1)),
+    ("right", 17, SCTPChunkShutdownAck()),
+    ("left", 19, SCTPChunkShutdownComplete()),
+]
+
+
+def turned(steps):
+    """The same by the other side."""
+    return [({"left": "right", "right": "left"}[side], tag, chunk) for side, tag, chunk in steps]
+
+
 def udp(side, sport=5000, dport=6000, data=b"data", **fields):
     ends = (LEFT, RIGHT) if side == "left" else (RIGHT, LEFT)
     ports = (sport, dport) if side == "left" else (dport, sport)
@@ -210,6 +228,11 @@ SCRIPTS = {
         (C, "A", {"seq": 400_000, "data": b"x"}), (S, "A", {"ack": 0}),
     ),
     "tcp-synack-not-of-the-syn": tcp((C, "S"), (S, "SA", {"ack": -1}), (S, "SA"), (C, "A")),
+    "tcp-synack-anew": tcp(
+        (C, "S"), (S, "SA"), (C, "S", {"seq": -1}), *[(S, "SA", {"seq": 900_000})] * 2,
+        (C, "A", {"ack": 900_001}), (S, "PA", {"seq": 900_001, "data": b"data"}), (C, "A", {"ack": 900_005}),
+    ),
+    "tcp-syn-anew": tcp((C, "S"), (S, "SA"), (C, "S", {"seq": 77_000}), (S, "SA", {"seq": 900_000, "ack": 77_001})),
     "tcp-synack-first": tcp((S, "SA"), (C, "S")),
     "tcp-ack-first": tcp((C, "A"), (S, "A")),
     "tcp-forged-synack": tcp((C, "S"), (S, "SA", {"ack": 500, "seq": 9}), (S, "SA"), (C, "A")),
@@ -263,6 +286,8 @@ SCRIPTS = {
     "sctp-wrong-tag": sctp(*ASSOCIATION, ("right", 8, SCTPChunkAbort()), ("right", 7, SCTPChunkData(tsn=1, data=b"data"))),
     "sctp-data-first": sctp(("left", 9, SCTPChunkData(tsn=1, data=b"data"))),
     "sctp-heartbeat-first": sctp(("left", 9, SCTPChunkHeartbeatReq()), ("right", 7, SCTPChunkHeartbeatReq())),
+    "sctp-restart": sctp(*ASSOCIATION, *RESTART),
+    "sctp-restart-of-the-server": sctp(*ASSOCIATION, *turned(RESTART)),
     "sctp-init-again": sctp(ASSOCIATION[0], ASSOCIATION[0], *ASSOCIATION[1:]),
     "gre": [("left", IP(src=LEFT, dst=RIGHT, proto=47) / Raw(bytes(12))), ("right", IP(src=RIGHT, dst=LEFT, proto=47) / Raw(bytes(12)))],
     "other-protocol": [
@@ -291,6 +316,9 @@ REASONS = {
             (3, "dropped", "1 passed"), (3, "SYN_RECV", "ESTABLISHED [ASSURED]"),
         ],
     },
+    "A SYN with another number does not count once the first is answered": {
+        "tcp-syn-anew": [(3, "1 passed", "dropped")],
+    },
     "An ACK alone is no answer to a SYN": {
         "tcp-forged-ack": [(step, "SYN_SENT", "SYN_SENT [UNREPLIED]") for step in (1, 2)],
         "of10_pf5240.pcap": [
@@ -315,7 +343,7 @@ REASONS = {
     },
     "SCTP begins in COOKIE_WAIT": {
         **{name: [(0, "CLOSED [UNREPLIED]", "COOKIE_WAIT [UNREPLIED]")]
-           for name in ("sctp-life", "sctp-abort", "sctp-wrong-tag")},
+           for name in ("sctp-life", "sctp-abort", "sctp-wrong-tag", "sctp-restart", "sctp-restart-of-the-server")},
         "sctp-init-again": [(step, "CLOSED [UNREPLIED]", "COOKIE_WAIT [UNREPLIED]") for step in (0, 1)],
     },
     "Other protocols are assured by an answer": {

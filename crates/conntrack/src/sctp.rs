@@ -3,7 +3,8 @@
 //! A packet must carry the tag that its receiver has chosen. `Side::sent` has the tag that a side
 //! has chosen (lower half) and the one that it uses where nobody was seen to choose (upper half);
 //! `Side::window` has the tag of an INIT or INIT ACK that is to restart the association, which
-//! counts when the side has sent a cookie under it.
+//! counts when the side has sent a cookie under it (lower half), and the tag to which it has sent a
+//! cookie echo under its own (upper half).
 
 use crate::ct_state::Direction;
 use crate::entry::{Control, Flags, Outcome, Side};
@@ -27,6 +28,10 @@ impl Side {
 
     fn restart(&self) -> u32 {
         self.window as u32
+    }
+
+    fn echoed(&self) -> u32 {
+        (self.window >> 32) as u32
     }
 
     fn choosing(self, tag: u32) -> Self {
@@ -88,7 +93,12 @@ pub(crate) fn judge(
             _ => return Outcome::Pass,
         }
     }
-    if chunks.has(Chunks::COOKIE_ECHO | Chunks::COOKIE_ACK) && own.restart() != 0 && is_restart {
+    // The tag of the INIT ACK that the cookie is of: one of an INIT that somebody forged since is another.
+    let is_echoed = own.restart() != 0 && peer.echoed() == own.restart();
+    if chunks.has(Chunks::COOKIE_ECHO) && own.restart() != 0 && is_restart {
+        let window = u64::from(peer.restart()) << 32;
+        next = Side { window, ..own.choosing(own.restart()) };
+    } else if chunks.has(Chunks::COOKIE_ACK) && (own.restart() != 0 && is_restart || is_echoed) {
         next = own.choosing(own.restart());
     }
     let mut flags = control.flags();

@@ -178,11 +178,17 @@ fn syn_ack(
                 false => Outcome::Invalid,
             }
         }
-        // Sent again.
-        (State::SynRecv, Direction::Reply) => match segment.end() == own.end() {
-            true => Outcome::Update(control, own),
-            false => Outcome::Invalid,
-        },
+        // Sent again, perhaps after data behind it; or anew by a host that has forgotten the first one.
+        (State::SynRecv, Direction::Reply) => {
+            let behind = own.end().wrapping_sub(segment.end());
+            if behind <= u16::MAX.into() {
+                Outcome::Update(control, own)
+            } else if covers_syn(&peer, segment.acknowledgment) {
+                Outcome::Update(control, offer(segment))
+            } else {
+                Outcome::Invalid
+            }
+        }
         (State::SynSent, Direction::Original) => Outcome::Invalid,
         // The acknowledgment was lost behind us: the receiver sends it again.
         (_, Direction::Reply) => Outcome::Pass,

@@ -98,6 +98,44 @@ fn an_sctp_association_opens_and_closes() {
     assert_eq!(state(&gate), Some(State::SctpCookieWait));
 }
 
+/// Either end begins anew (RFC 9260 section 5.2.2), and both have other tags then.
+#[test]
+fn an_sctp_association_restarts() {
+    let packet = |kind: u16, tag: u32, initiate: u32| {
+        Packet::Sctp(Chunks { tag, initiate, kinds: 1 << kind, reflected: false })
+    };
+    let tuple = Tuple::new(addresses(1, 2), Protocol::SCTP, 10, 20);
+    for is_by_client in [true, false] {
+        for forged in [None, Some(0x7777)] {
+            let mut gate = Gate::new(&settings(8));
+            gate.packet(tuple, &packet(1, 0, 100));
+            gate.packet(tuple.reversed(), &packet(2, 100, 200));
+            gate.packet(tuple, &packet(10, 200, 0));
+            gate.packet(tuple.reversed(), &packet(11, 100, 0));
+            // What the one that restarts sends with its peer's tag, and what it is sent with its own.
+            let (here, there, old_peer) = match is_by_client {
+                true => (tuple, tuple.reversed(), 200),
+                false => (tuple.reversed(), tuple, 100),
+            };
+            let passes = |gate: &mut Gate, from, packet| gate.packet(from, &packet) != INV;
+            assert!(passes(&mut gate, here, packet(1, 0, 500)));
+            assert!(passes(&mut gate, there, packet(2, 500, 600)));
+            // From before the restart, late.
+            assert!(passes(&mut gate, here, packet(0, old_peer, 0)));
+            assert!(passes(&mut gate, here, packet(10, 600, 0)));
+            // Somebody in the name of the other end, who knows no tag.
+            forged.iter().for_each(|tag| _ = gate.packet(there, &packet(1, 0, *tag)));
+            assert!(passes(&mut gate, there, packet(11, 500, 0)));
+            assert!(passes(&mut gate, there, packet(0, 500, 0)));
+            let wanted = forged.is_none();
+            assert_eq!(passes(&mut gate, here, packet(0, 600, 0)), wanted, "{is_by_client}");
+            assert_eq!(passes(&mut gate, here, packet(0, old_peer, 0)), !wanted);
+            assert!(!passes(&mut gate, here, packet(0, 0x7777, 0)));
+            assert_eq!(gate.connection(&tuple).unwrap().state, State::SctpEstablished);
+        }
+    }
+}
+
 #[test]
 fn zones_are_apart() {
     let mut gate = Gate::new(&settings(8));

@@ -384,6 +384,42 @@ fn a_handshake_needs_the_right_acknowledgment() {
     assert_eq!(it.state(), Some(State::Established));
 }
 
+/// A host that has forgotten the first SYN, as one with SYN cookies or that was restarted, answers it with
+/// another number.
+#[test]
+fn a_server_may_begin_anew_until_it_is_answered() {
+    let mut it = Connection::new();
+    it.client(segment("S", 1000, 0, 0));
+    it.server(segment("SA", 5000, 1001, 0));
+    it.client(segment("S", 1000, 0, 0));
+    // One that does not know the SYN's number changes nothing.
+    assert_eq!(it.server(segment("SA", 77_000_000, 1002, 0)), INV);
+    assert_eq!(it.server(segment("SA", 900_000_000, 1001, 0)), REPLY);
+    assert_eq!(it.server(segment("SA", 900_000_000, 1001, 0)), REPLY);
+    assert_eq!(it.state(), Some(State::SynRecv));
+    it.client(segment("A", 1001, 5001, 0));
+    assert_eq!(it.state(), Some(State::SynRecv));
+    assert_eq!(it.client(segment("A", 1001, 900_000_001, 0)), EST);
+    assert_eq!(it.state(), Some(State::Established));
+    assert_eq!(it.server(segment("A", 900_000_001, 1001, 100)), REPLY);
+    // From now on no SYN-ACK changes it.
+    it.server(segment("SA", 5000, 1001, 0));
+    assert_eq!(it.client(segment("A", 1001, 900_000_101, 100)), EST);
+    assert_eq!(it.server(segment("A", 900_000_101, 1101, 100)), REPLY);
+}
+
+/// The SYN-ACK is sent again although data have followed it, which count on.
+#[test]
+fn a_syn_ack_comes_again_behind_its_data() {
+    let mut it = Connection::new();
+    it.client(segment("S", 1000, 0, 500));
+    it.server(segment("SA", 5000, 1501, 0));
+    assert_eq!(it.server(segment("A", 5001, 1501, 700)), REPLY);
+    assert_eq!(it.server(segment("SA", 5000, 1501, 0)), REPLY);
+    assert_eq!(it.client(segment("A", 1501, 5701, 0)), EST);
+    assert_eq!(it.state(), Some(State::Established));
+}
+
 #[test]
 fn a_connection_is_picked_up_in_the_middle_if_that_is_wanted() {
     let mut it = Connection::new();
