@@ -170,6 +170,15 @@ REASONS = {
         name: [(1, "1 passed", "dropped"), ("flow", "rpl ip right", 2, 1), ("flow", "inv ip", 0, 1)]
         for name in ("tcp-synack-not-of-the-syn", "tcp-forged-synack", "tcp-forged-reset-to-syn")
     },
+    "A server may answer a SYN anew": {
+        "tcp-synack-anew": [
+            *((step, "dropped", "1 passed") for step in (3, 4, 5, 6, 7)),
+            ("flow", "est ip left", 1, 3), ("flow", "rpl ip right", 1, 4), ("flow", "inv ip", 5, 0),
+        ],
+    },
+    "A SYN with another number reaches the server": {
+        "tcp-syn-anew": [(2, "dropped", "1 passed"), ("flow", "est ip left", 0, 1), ("flow", "inv ip", 2, 1)],
+    },
     "An ACK alone is no answer to a SYN": {
         "tcp-forged-ack": [("flow", "est ip left", 2, 1), ("flow", "new ip", 1, 2)],
     },
@@ -222,7 +231,9 @@ REASONS = {
         ],
     },
     "SCTP has ports and states": {
-        **{name: SCTP for name in ("sctp-life", "sctp-abort", "sctp-heartbeat-first", "sctp-init-again")},
+        **{name: SCTP for name in (
+            "sctp-life", "sctp-abort", "sctp-heartbeat-first", "sctp-init-again", "sctp-restart", "sctp-restart-of-the-server",
+        )},
         "sctp-wrong-tag": [(4, "1 passed", "dropped"), ("flow", "rpl ip right", 4, 3), ("flow", "inv ip", 0, 1), *SCTP],
         "sctp-data-first": [(0, "1 passed", "dropped"), ("flow", "inv ip", 0, 1), ("flow", "new ip", 1, 0), SCTP[0]],
     },
