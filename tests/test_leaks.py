@@ -226,7 +226,7 @@ name = "inside"
 ports = ["left"]
 [[firewall.zone]]
 name = "elsewhere"
-networks = ["10.2.0.0/24"]
+networks = ["10.2.0.0/24", "fd02::/64"]
 [[firewall.policy]]
 from = ["inside"]
 to = ["elsewhere"]
@@ -241,37 +241,49 @@ def documented():
     return [shlex.split(line)[1:] for line in text.splitlines() if line.strip()]
 
 
-def test_answers_into_a_vrf_with_a_firewall(topology, tmp_path):
+@both_families
+def test_answers_into_a_vrf_with_a_firewall(topology, tmp_path, family):
     """What a policy for networks has let out into a VRF without flows is answered by flows there alone."""
     gw = topology.namespace("gw")
     left, inside = attach(topology, "left", LEFT)
     right, outside = attach(topology, "right", RIGHT, vrf="blue")
     config = Firewalled(ports=[inside, outside], vrfs=["blue"], firewall=INTO_NETWORKS)
+    of_left, of_right = {4: ("10.1.0.0/24", "10.2.0.0/24"), 6: ("fd01::/64", "fd02::/64")}[family]
+    host, server = LEFT[family][1], RIGHT[family][1]
     with Gateway(gw, config, tmp_path) as gateway:
-        gateway.run("route", "add", "10.2.0.0/24", "nexthop", "vrf", "blue")
-        gateway.run("route", "add", "10.1.0.0/24", "vrf", "blue", "nexthop", "vrf", "main")
+        gateway.run("route", "add", of_right, "nexthop", "vrf", "blue")
+        gateway.run("route", "add", of_left, "vrf", "blue", "nexthop", "vrf", "main")
 
         def pings(host, to):
             return host.run("ping", "-c1", "-W1", to, check=False).returncode == 0
 
         def is_told():
-            asked = left.run("/usr/bin/python3", "-Ic", REFUSED, RIGHT[4][1], "9", check=False)
+            asked = left.run("/usr/bin/python3", "-Ic", REFUSED, server, "9", check=False)
             return asked.stdout == "refused\n"
 
-        assert not pings(left, RIGHT[4][1])
+        assert not pings(left, server)
         assert gateway.drops().get("firewall_other_vrf", 0) == 1, gateway.drops()
         commands = documented()
         assert len(commands) == 4, commands
         [about] = [at for at, words in enumerate(commands) if "+rel" in words[-1]]
         errors = commands.pop(about)
         for words in commands:
-            gateway.run(*words)
-        assert pings(left, RIGHT[4][1]), gateway.drops()
+            gateway.run(*of_family(words, family))
+        if family == 6:
+            gateway.run("flow", "add", "vrf=blue,priority=10,icmp6,icmp_type=136 actions=NORMAL")
+        assert pings(left, server), gateway.drops()
         # Errors about what was let out.
         assert not is_told()
-        gateway.run(*errors)
+        gateway.run(*of_family(errors, family))
         assert is_told(), gateway.drops()
         # Nobody there opens anything.
         before = gateway.drops().get("flow_miss", 0)
-        assert not pings(right, LEFT[4][1])
+        assert not pings(right, host)
         assert gateway.drops().get("flow_miss", 0) > before, gateway.drops()
+
+
+def of_family(words, family):
+    """A command of the documentation, which are about IPv4, for IPv6: as said there."""
+    if family == 4:
+        return words
+    return [re.sub(r",ip ", ",ipv6 ", word).replace(",arp ", ",icmp6,icmp_type=135 ") for word in words]

@@ -50,6 +50,71 @@ pub struct Selector {
     pub fields: FieldsSelector,
 }
 
+impl Selector {
+    /// Whether it selects all that another one does, as far as one is compared with the other part by part.
+    pub fn covers(&self, other: &Self) -> bool {
+        let upper = match (self.upper, other.upper) {
+            (UpperSelector::Any, _) => true,
+            // It also selects packets whose ports are not to be seen.
+            (_, UpperSelector::Any) => false,
+            (one, other) => {
+                let mut pairs = one.bounds().into_iter().zip(other.bounds());
+                one.is_like(other)
+                    && pairs.all(|((from, to), (first, last))| from <= first && last <= to)
+            }
+        };
+        let is_of_protocol = self.protocol.is_none() || self.protocol == other.protocol;
+        let is_of_fields = self.fields == FieldsSelector::ANY || self.fields == other.fields;
+        let has =
+            |all: IpRange, part: IpRange| all.contains(part.first()) && all.contains(part.last());
+        is_of_protocol
+            && is_of_fields
+            && upper
+            && has(self.source, other.source)
+            && has(self.destination, other.destination)
+    }
+
+    /// Whether a packet may be selected by both. TCP flags, DSCP and TTL are not looked at.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let meet = |one: IpRange, other: IpRange| {
+            one.contains(other.first()) || other.contains(one.first())
+        };
+        let is_of_protocol = match (self.protocol, other.protocol) {
+            (Some(one), Some(other)) => one == other,
+            _ => true,
+        };
+        let upper = match (self.upper, other.upper) {
+            (UpperSelector::Any, _) | (_, UpperSelector::Any) => true,
+            (one, other) => {
+                let mut pairs = one.bounds().into_iter().zip(other.bounds());
+                one.is_like(other) && pairs.all(|((a, b), (c, d))| a <= d && c <= b)
+            }
+        };
+        is_of_protocol
+            && upper
+            && meet(self.source, other.source)
+            && meet(self.destination, other.destination)
+    }
+}
+
+impl UpperSelector {
+    /// Whether both are of the same protocols' headers.
+    fn is_like(&self, other: Self) -> bool {
+        core::mem::discriminant(self) == core::mem::discriminant(&other)
+    }
+
+    /// Lowest and highest of its two numbers.
+    fn bounds(&self) -> [(u16, u16); 2] {
+        match *self {
+            Self::Any => [(0, u16::MAX); 2],
+            Self::Ports { source, destination } => {
+                [source, destination].map(|range| (range.first(), range.last()))
+            }
+            Self::Icmp { kind, code } => [kind, code].map(|(a, b)| (a.into(), b.into())),
+        }
+    }
+}
+
 /// In iproute2's words, without what selects every packet.
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -588,7 +588,7 @@ fn matches_state(filter: &StateFilter, spec: &StateSpec) -> bool {
         && filter.reqid.is_none_or(|reqid| reqid == spec.reqid)
 }
 
-fn matches_policy(filter: &PolicyFilter, index: u32, spec: &PolicySpec) -> bool {
+pub(super) fn matches_policy(filter: &PolicyFilter, index: u32, spec: &PolicySpec) -> bool {
     fn is<T: PartialEq>(wanted: &Option<T>, given: &Option<T>) -> bool {
         wanted.is_none() || wanted == given
     }

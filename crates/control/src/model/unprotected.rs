@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use api::{Refusal, Reply, Request};
 use packet::Time;
-use tables::{Action, Policy, Scope, Tables, UpperSelector, Vrf};
-use types::{
-    Addresses, DefaultAction, Direction, FlowKey, FragmentClass, Origin, PacketFields, Protocol,
-    Upper,
-};
+use tables::{Action, Policy, Scope, Selector, Spd, Tables, Vrf};
+use types::{DefaultAction, Direction, IpRange, VrfId};
 
 use super::Draft;
-use super::routes::listed;
-use super::security::find_policy;
+use super::security::{find_policy, matches_policy};
+
+/// How many selectors may be told.
+const TOLD: usize = 10;
+/// How many policies may be looked at for one request: some ten milliseconds.
+const WORK: usize = 1 << 20;
 
 impl Draft<'_> {
     /// Carries a request out. Whoever takes the last policy of a VRF is told that it is closed now, and
@@ -25,17 +26,8 @@ impl Draft<'_> {
         ) {
             return self.change(request, now);
         }
-        // A copy of all tables would have each of them copied by the next change.
         let was_closed: BTreeSet<_> = closed(&self.tables).map(|vrf| vrf.id).collect();
-        let concerned: Vec<_> = match &request {
-            Request::PolicyDelete(id) => {
-                let index = find_policy(&self.tables, self.desired, id).ok();
-                let policy = index.and_then(|index| self.tables.policy_of_index(index));
-                policy.cloned().into_iter().collect()
-            }
-            Request::PolicyFlush(_) => outbound(&self.tables).cloned().collect(),
-            _ => Vec::new(),
-        };
+        let concerned = self.protecting(&request);
         let reply = self.change(request, now)?;
         let is_closed = closed(&self.tables).filter(|vrf| !was_closed.contains(&vrf.id));
         let mut doubts: Vec<_> = is_closed.map(|vrf| closed_by(&vrf.name)).collect();
@@ -48,6 +40,29 @@ impl Draft<'_> {
             _ => String::new(),
         };
         Ok(Reply::Warned(removed + &doubts.join(". ")))
+    }
+
+    /// The outbound policies of VRFs that protect, of those that a request removes. A copy of all tables
+    /// would have each of them copied by the change.
+    fn protecting(&self, request: &Request) -> Vec<Arc<Policy>> {
+        let indexes: Vec<u32> = match request {
+            Request::PolicyDelete(id) => {
+                find_policy(&self.tables, self.desired, id).into_iter().collect()
+            }
+            Request::PolicyFlush(filter) => {
+                let all = self.desired.policies.iter();
+                let meant = all.filter(|(index, it)| matches_policy(filter, **index, &it.spec));
+                meant.map(|(index, _)| *index).collect()
+            }
+            _ => Vec::new(),
+        };
+        let policies = indexes.into_iter().filter_map(|index| self.tables.policy_of_index(index));
+        let protects = |policy: &&Arc<Policy>| {
+            policy.spec.direction == Direction::Out
+                && matches!(policy.spec.scope(), Scope::Vrf(_))
+                && matches!(policy.spec.action, Action::Protect(_))
+        };
+        policies.filter(protects).cloned().collect()
     }
 }
 
@@ -65,68 +80,82 @@ fn closed_by(vrf: &str) -> String {
     )
 }
 
-/// The outbound policies of VRFs.
-fn outbound(tables: &Tables) -> impl Iterator<Item = &Arc<Policy>> {
-    let of_vrfs = tables.spds().filter(|(scope, _)| matches!(scope, Scope::Vrf(_)));
-    of_vrfs.flat_map(|(_, spd)| spd.policies(Direction::Out))
-}
-
-/// What is said of those of these policies that are gone, if packets that they protected pass in clear now.
-fn let_out(concerned: &[Arc<Policy>], after: &Tables) -> Option<String> {
-    let lets_out = |policy: &&Arc<Policy>| {
-        let is_gone = after.policy_of_index(policy.index).is_none();
-        let Scope::Vrf(vrf) = policy.spec.scope() else { return false };
-        let is_outbound = policy.spec.direction == Direction::Out;
-        let of_vrf = after.vrf(vrf).filter(|vrf| is_gone && is_outbound && !vrf.is_closed());
-        let is_protected = matches!(policy.spec.action, Action::Protect(_));
-        let (Some(vrf), true, Some(key)) = (of_vrf, is_protected, a_packet_of(policy)) else {
-            return false;
-        };
-        match vrf.spd.lookup(Direction::Out, &key) {
-            Some(behind) => behind.spec.action == Action::Bypass,
-            None => vrf.spd.default_action(Direction::Out) == DefaultAction::Accept,
+/// What is said of policies that are gone, if packets that they protected pass in clear now.
+fn let_out(gone: &[Arc<Policy>], after: &Tables) -> Option<String> {
+    let mut work = WORK;
+    let mut told = Vec::new();
+    let mut first = None;
+    for (at, policy) in gone.iter().enumerate() {
+        if told.len() == TOLD || work == 0 {
+            told.push(format!("{} more were not looked at", gone.len() - at));
+            break;
         }
+        let Some(vrf) = after.vrf(policy.spec.vrf).filter(|vrf| !vrf.is_closed()) else { continue };
+        let place = (policy.spec.priority, policy.index);
+        let selector = &policy.spec.selector;
+        let entry = vrf.spd.of_forwarded();
+        let Some(why) = passed(&vrf.spd, Direction::Out, selector, Some(place), &mut work) else {
+            continue;
+        };
+        if passed(&vrf.spd, entry, selector, None, &mut work).is_none() {
+            continue;
+        }
+        let of = match policy.spec.vrf {
+            VrfId::MAIN => String::new(),
+            _ => format!(" vrf {}", vrf.name),
+        };
+        told.push(format!("{selector}{of}"));
+        first.get_or_insert((why, selector.destination, of));
+    }
+    let Some((why, to, of)) = first else {
+        let unknown = "there are too many policies to find out whether what these protected is \
+                       forwarded in clear now (explain says it of a packet)";
+        return (work == 0).then(|| unknown.to_owned());
     };
-    let gone: Vec<_> = concerned.iter().filter(lets_out).collect();
-    let first = gone.first()?;
-    let of = |policy: &Policy| match after.vrf_name(policy.spec.vrf) {
-        Some(name) if name != api::MAIN_VRF => format!(" vrf {name}"),
-        _ => String::new(),
+    let remedy = match why {
+        Why::Policy(index) => format!("policy {index} lets it pass"),
+        Why::Default if to == IpRange::ALL_V4 || to == IpRange::ALL_V6 => {
+            format!("`hitpath xfrm policy setdefault out block{of}` keeps it in")
+        }
+        Why::Default => format!(
+            "default-out is accept, and `hitpath xfrm policy add dst {to} dir out action block \
+             priority {}{of}` keeps in what goes there and has no policy",
+            u32::MAX
+        ),
     };
-    let told: Vec<_> =
-        gone.iter().map(|policy| policy.spec.selector.to_string() + &of(policy)).collect();
     Some(format!(
-        "what was protected leaves in clear now where a route leads on: {}; `xfrm policy add {}{} \
-         dir out action block priority {}` keeps it in",
-        listed(&told),
-        first.spec.selector,
-        of(first),
-        u32::MAX
+        "what these policies protected is forwarded in clear now, if it has a route: {}; {remedy}",
+        told.join(", ")
     ))
 }
 
-/// One of the packets that a policy is for. If it is for every protocol, the packet is of 253 (for
-/// experiments, RFC 3692), which hardly any other policy names.
-fn a_packet_of(policy: &Policy) -> Option<FlowKey> {
-    let selector = &policy.spec.selector;
-    let protocol = selector.protocol.unwrap_or(Protocol(253));
-    let upper = match selector.upper {
-        UpperSelector::Ports { source, destination } => {
-            Upper::Ports { source: source.first(), destination: destination.first() }
+/// Why packets pass in clear.
+enum Why {
+    /// By the policy of this index.
+    Policy(u32),
+    Default,
+}
+
+/// Whether some packets of a selector pass in clear, by policies behind a place, and why. In front of it
+/// nothing has changed.
+fn passed(
+    spd: &Spd,
+    direction: Direction,
+    selector: &Selector,
+    behind: Option<(u32, u32)>,
+    work: &mut usize,
+) -> Option<Why> {
+    for policy in spd.policies(direction) {
+        *work = work.checked_sub(1)?;
+        let spec = &policy.spec;
+        let is_in_front = behind.is_some_and(|place| (spec.priority, policy.index) < place);
+        let is_bypass = spec.action == Action::Bypass;
+        if is_bypass && !is_in_front && spec.selector.overlaps(selector) {
+            return Some(Why::Policy(policy.index));
         }
-        UpperSelector::Icmp { kind, code } => {
-            Upper::Icmp { kind: kind.0, code: code.0, identifier: 0 }
+        if spec.selector.covers(selector) {
+            return None;
         }
-        UpperSelector::Any if protocol.has_ports() => Upper::Ports { source: 0, destination: 0 },
-        UpperSelector::Any => Upper::None,
-    };
-    Some(FlowKey {
-        vrf: policy.spec.vrf,
-        origin: Origin::Host,
-        addresses: Addresses::new(selector.source.first(), selector.destination.first())?,
-        protocol,
-        fragment: FragmentClass::Whole,
-        upper,
-        fields: PacketFields::NONE,
-    })
+    }
+    (spd.default_action(direction) == DefaultAction::Accept).then_some(Why::Default)
 }

@@ -10,8 +10,8 @@ use super::desired::Desired;
 use super::flows::all_of;
 
 /// Makes the walls of these VRFs what their flows say: those of a firewall do with what is led in what
-/// its `default` says, and nothing passes where a flow drops everything, as in place of a firewall that
-/// did not come back.
+/// its `default` says, and nothing passes where the flows drop everything, as in place of a firewall that
+/// did not come back: by one of the highest priority before all others, or because all of them drop.
 pub(super) fn set_walls(tables: &mut Tables, desired: &Desired, vrfs: BTreeSet<VrfId>) {
     let firewall = desired.firewall.as_ref();
     let of_firewall = firewall.into_iter().flat_map(|is| &is.compiled.vrfs);
@@ -23,16 +23,17 @@ pub(super) fn set_walls(tables: &mut Tables, desired: &Desired, vrfs: BTreeSet<V
     let pipeline = tables.pipeline();
     let mut walls = tables.walls().clone();
     for vrf in vrfs {
-        let drops = |priority| {
-            let found = pipeline.find(&all_of(vrf, priority));
-            found.is_some_and(|entry| entry.flow.actions.is_empty())
-        };
-        let is_alone = || pipeline.entries_of(vrf).nth(1).is_none();
-        let name = tables.vrf_name(vrf).filter(|_| pipeline.has(vrf));
-        let wall = if name.is_some_and(|name| of_firewall.contains(name)) {
+        let first = pipeline.find(&all_of(vrf, u16::MAX));
+        let is_of_firewall = || tables.vrf_name(vrf).is_some_and(|name| of_firewall.contains(name));
+        let mut entries = pipeline.entries_of(vrf);
+        let wall = if !pipeline.has(vrf) {
+            None
+        } else if first.is_some_and(|entry| entry.flow.drops_all()) {
+            Some(Wall::Drop)
+        } else if is_of_firewall() {
             Some(of_default)
         } else {
-            (drops(u16::MAX) || drops(0) && is_alone()).then_some(Wall::Drop)
+            entries.all(|entry| entry.flow.actions.is_empty()).then_some(Wall::Drop)
         };
         match wall {
             Some(wall) => _ = walls.insert(vrf, wall),

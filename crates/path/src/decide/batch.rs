@@ -11,9 +11,7 @@ use wire::{Origin, VrfId};
 
 use super::flows::Looked;
 use super::megaflow::{self, Candidate, Ingress};
-use super::{
-    Beside, Decider, KeyView, LookedUp, Seen, admission_of_forwarded, decide_in, decide_plain,
-};
+use super::{Beside, Decider, KeyView, LookedUp, Seen, decide_in, decide_plain};
 use crate::batch::{Packets, Record};
 use crate::cache::key;
 use crate::cache::lookup::{Family, V4, V6};
@@ -448,7 +446,7 @@ impl<'t> Policies<'t> {
         list: &[u8],
         batch: &Packets,
     ) -> Self {
-        let admission = admission_of_forwarded(&vrf.spd);
+        let admission = vrf.spd.of_forwarded();
         let mut policies = Self { admission, admitting: None, outbound: None };
         for (direction, found) in [
             (policies.admission, &mut policies.admitting),

@@ -11,7 +11,7 @@ use wire::{FlowKey, Origin, PortId};
 use super::question::Question;
 use super::trace::{FoundPolicy, Step, Trace, WithoutPolicies};
 use super::way::{Way, clear, crosses, exit_port};
-use super::{Admission, Deciding, KeyView, Mark, admission_of_forwarded};
+use super::{Admission, Deciding, KeyView, Mark};
 use crate::decision::{Decision, Verdict};
 
 /// The xfrm link that packets of a flow entered by, if they did by one.
@@ -63,7 +63,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
     /// The inbound check of what is not for us and came by a link.
     pub(super) fn admit_forwarded_of_link(&mut self) -> Result<Admission, Decision> {
         let spd = self.tables.spd(self.entry_scope());
-        self.admit(spd.map_or(Direction::In, admission_of_forwarded))
+        self.admit(spd.map_or(Direction::In, |spd| spd.of_forwarded()))
     }
 
     /// Nothing is looked up before for packets of links: they are the fewest.

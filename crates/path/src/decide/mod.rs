@@ -41,7 +41,7 @@ pub(crate) use self::source::{has_broadcast, source_of_error, source_to};
 use crate::connection::{Change, NewSource};
 use crate::decision::Decision;
 use crate::extension::{Copied, Extension};
-use plain::{Admission, Deciding, Mark, Translated, admission_of_forwarded, is_link_local_v6};
+use plain::{Admission, Deciding, Mark, Translated, is_link_local_v6};
 use question::Question;
 use trace::{Exit, Step, Trace};
 

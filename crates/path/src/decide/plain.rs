@@ -22,16 +22,6 @@ use super::way::{
 use super::{KeyView, LookedUp, links};
 use crate::decision::{Decision, Refusal, Verdict};
 
-/// The direction whose policies a forwarded packet meets on its way in: Linux asks `fwd`, RFC 4301
-/// knows no such thing.
-#[inline(always)]
-pub(super) fn admission_of_forwarded(spd: &Spd) -> Direction {
-    match spd.count(Direction::Fwd) {
-        0 => Direction::In,
-        _ => Direction::Fwd,
-    }
-}
-
 /// Its functions are inlined into one: an address handed over by reference is written in parts and
 /// read as a whole, and the processor waits for that, five times a packet.
 pub(super) struct Deciding<'k, 'a, K, T, M> {
@@ -474,7 +464,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
             Origin::Sa(_) if M::LINKS && self.entry_link().is_some() => {
                 self.admit_forwarded_of_link()
             }
-            Origin::Port(_) | Origin::Sa(_) => self.admit(admission_of_forwarded(&self.vrf.spd)),
+            Origin::Port(_) | Origin::Sa(_) => self.admit(self.vrf.spd.of_forwarded()),
         }
     }
 

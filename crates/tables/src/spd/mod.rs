@@ -257,6 +257,16 @@ impl Spd {
         self.reads.upper()
     }
 
+    /// The direction whose policies a forwarded packet meets on its way in: Linux asks `fwd`, RFC 4301
+    /// knows no such thing.
+    #[inline(always)]
+    pub fn of_forwarded(&self) -> Direction {
+        match self.count(Direction::Fwd) {
+            0 => Direction::In,
+            _ => Direction::Fwd,
+        }
+    }
+
     /// What happens to packets of `direction` that no policy matches.
     #[inline]
     pub fn default_action(&self, direction: Direction) -> DefaultAction {

@@ -253,6 +253,26 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn selectors_cover_and_overlap_as_their_packets_say(
+        selectors in proptest::collection::vec(selector(), 1..20),
+        keys in proptest::collection::vec(key(), 50),
+    ) {
+        for one in &selectors {
+            prop_assert!(one.covers(one) && one.overlaps(one));
+            for other in &selectors {
+                prop_assert!(!one.covers(other) || is_covered(one, other) && one.overlaps(other));
+                for key in &keys {
+                    let (first, second) = (one.matches(key), other.matches(key));
+                    prop_assert!(!one.covers(other) || first || !second);
+                    prop_assert!(one.overlaps(other) || !first || !second);
+                }
+            }
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Add(Selector, u32),

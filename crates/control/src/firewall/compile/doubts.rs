@@ -1,6 +1,7 @@
 //! What is right and worth a word all the same.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use api::FirewallAction;
 use types::{IpPrefix, IpRange};
@@ -27,35 +28,49 @@ pub(crate) fn doubt_networks(vrf: &str) -> String {
     )
 }
 
-/// What is said of networks of zones in an IPsec gateway that lets out what is of no policy, if no
-/// policy is for what goes there. `kept_in` are the destinations of those that protect or block.
+/// What is said of networks of zones in an IPsec gateway that lets out what is of no policy, if policies
+/// are not for all that goes there. `kept_in` are the destinations of those that protect or block.
 pub(crate) fn doubt_unprotected(
     vrf: &str,
     networks: impl Iterator<Item = IpPrefix>,
     kept_in: impl Iterator<Item = IpRange>,
 ) -> Option<String> {
-    let mut kept_in: Vec<_> = kept_in.map(|range| (range.first(), range.last())).collect();
+    const TOLD: usize = 10;
+    let number = |address: IpAddr| match address {
+        IpAddr::V4(address) => (false, u128::from(address.to_bits())),
+        IpAddr::V6(address) => (true, address.to_bits()),
+    };
+    let ends = |range: IpRange| (number(range.first()), number(range.last()));
+    let mut kept_in: Vec<_> = kept_in.map(ends).collect();
     kept_in.sort_unstable();
-    // Of those that begin before it, how far the farthest goes.
-    let mut farthest = Vec::with_capacity(kept_in.len());
-    for (_, last) in &kept_in {
-        let before = farthest.last().filter(|before| *before > last);
-        farthest.push(*before.unwrap_or(last));
+    // Those that touch each other as one.
+    let mut joined: Vec<((bool, u128), (bool, u128))> = Vec::with_capacity(kept_in.len());
+    for (first, last) in kept_in {
+        match joined.last_mut() {
+            Some((_, end)) if first.0 == end.0 && first.1 <= end.1.saturating_add(1) => {
+                *end = last.max(*end);
+            }
+            _ => joined.push((first, last)),
+        }
     }
     let is_open = |network: &IpPrefix| {
-        let range = network.range();
-        let begun = kept_in.partition_point(|(first, _)| *first <= range.last());
-        begun.checked_sub(1).is_none_or(|at| farthest[at] < range.first())
+        let (first, last) = ends(network.range());
+        let begun = joined.partition_point(|(begin, _)| *begin <= first);
+        begun.checked_sub(1).is_none_or(|at| joined[at].1 < last)
     };
     let open: Vec<_> = networks.filter(is_open).map(|network| network.to_string()).collect();
-    let (first, count) = (open.first()?, open.len());
-    let told = match count {
-        1 => format!("{first} of a zone's `networks`"),
-        _ => format!("{count} of the zones' `networks`, {first} among them"),
+    if open.is_empty() {
+        return None;
+    }
+    let told = open.iter().take(TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = match open.len().saturating_sub(TOLD) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
     };
     Some(format!(
-        "no policy of VRF {vrf} protects or blocks what goes to {told}, and its default-out is accept: it \
-         leaves in clear by its route (a policy with action block for it keeps it in)"
+        "VRF {vrf} has default-out = \"accept\", and no policies that protect or block all that goes to \
+         the `networks` {told}{more}: the rest is forwarded in clear, if it has a route (a policy with \
+         action block for the network, behind the others, keeps it in)"
     ))
 }
 

@@ -462,8 +462,10 @@ fn networks_without_policies_are_told() {
 /// Networks behind tunnels whose packets leave in clear, although there are policies, as none is for them.
 #[test]
 fn networks_that_no_policy_keeps_in_are_told() {
-    let text = with_firewall()
-        .replace("ipsec = \"required\"\n", "ipsec = \"required\"\ndefault-out = \"accept\"\n");
+    let text = with_firewall().replace(
+        "ipsec = \"required\"\n",
+        "ipsec = \"required\"\ndefault-in = \"accept\"\ndefault-out = \"accept\"\n",
+    );
     let told = |text: &str| -> Vec<String> {
         load("gw.toml", text).unwrap().notes.iter().map(|it| it.message.clone()).collect()
     };
@@ -474,9 +476,10 @@ fn networks_that_no_policy_keeps_in_are_told() {
         text.clone() + &policies.collect::<String>()
     };
     let (block, allow) = ("action = \"discard\"", "action = \"bypass\"");
-    let both = "no policy of VRF main protects or blocks what goes to 2 of the zones' `networks`, 10.2.0.0/16 \
-                among them, and its default-out is accept";
-    let one = "what goes to 2001:db8:b::/48 of a zone's `networks`, and";
+    let both =
+        "all that goes to the `networks` 10.2.0.0/16, 2001:db8:b::/48: the rest is forwarded in";
+    let one = "all that goes to the `networks` 2001:db8:b::/48: the rest";
+    let first = "all that goes to the `networks` 10.2.0.0/16: the rest";
     let none: &[&str] = &[];
     for (policies, wanted) in [
         // It is closed.
@@ -486,9 +489,11 @@ fn networks_that_no_policy_keeps_in_are_told() {
         (&[("10.2.0.0/16", "action = \"discard\"\nif-id = 7")], none),
         (&[("10.2.0.0/16", "action = \"discard\"\nif-id = 7"), ("10.9.0.0/16", block)], &[both]),
         (&[("10.0.0.0-10.1.255.255", block), ("10.3.0.0/16", block)], &[both]),
-        (&[("10.2.7.0/24", block)], &[one]),
+        (&[("10.2.7.0/24", block)], &[both]),
+        (&[("10.2.0.0/17", block), ("10.2.128.0/17", block)], &[one]),
+        (&[("10.2.0.0/17", block), ("10.2.129.0-10.3.0.0", block), ("::/0", block)], &[first]),
         (&[("10.0.0.0/8", block), ("10.1.0.0/16", block)], &[one]),
-        (&[("::/0", block), ("10.2.255.255-10.3.0.0", block)], none),
+        (&[("::/0", block), ("10.1.255.255-10.3.0.0", block)], none),
     ] {
         let told = told(&with(policies));
         assert_eq!(told.len(), wanted.len(), "{policies:?}: {told:?}");
@@ -499,9 +504,18 @@ fn networks_that_no_policy_keeps_in_are_told() {
         // The running one says the same.
         let mut control = running(&with(policies));
         let shown = show(&mut control, "firewall show");
-        assert_eq!(shown.contains("protects or blocks"), !wanted.is_empty(), "{policies:?}");
+        assert_eq!(shown.contains("that protect or block"), !wanted.is_empty(), "{policies:?}");
         assert!(told.iter().all(|doubt| shown.contains(doubt)), "{policies:?}: {shown}");
     }
+    // What does not come in is not forwarded.
+    let blocked = with(&[("10.9.0.0/16", block)]).replace("default-in = \"accept\"\n", "");
+    assert_eq!(told(&blocked), Vec::<String>::new());
+    assert!(!show(&mut running(&blocked), "firewall show").contains("that protect or block"));
+    let inbound =
+        "[[policy]]\ndirection = \"in\"\ndestination = \"10.2.0.0/16\"\naction = \"bypass\"\n";
+    let let_in = format!("{blocked}{inbound}");
+    assert!(matches!(&told(&let_in)[..], [doubt] if doubt.contains(both)), "{:?}", told(&let_in));
+    assert!(show(&mut running(&let_in), "firewall show").contains(both));
 }
 
 /// What other VRFs lead in: the firewall's default, or nothing where a flow drops everything.
@@ -521,9 +535,12 @@ fn walls_are_what_the_flows_of_a_vrf_say() {
     let of_all = is(&[("main", Wall::Drop), ("red", Wall::Drop), ("blue", Wall::Drop)]);
     for (command, closes) in [
         ("add vrf=blue,ip actions=NORMAL", false),
-        // Beside another flow, that of the lowest priority is a default of its own.
         ("add vrf=blue,priority=0 actions=drop", false),
         ("del vrf=blue,ip", true),
+        ("add vrf=blue,ip actions=drop", true),
+        ("add vrf=blue,table=5,ip actions=NORMAL", false),
+        ("del vrf=blue", false),
+        ("add vrf=blue actions=drop", true),
         ("del vrf=blue", false),
         ("add vrf=blue,priority=65535 actions=drop", true),
         ("add vrf=blue,ip actions=NORMAL", true),
@@ -537,6 +554,11 @@ fn walls_are_what_the_flows_of_a_vrf_say() {
     assert_eq!(walls(&control), of_both);
     let rejecting = with_firewall().replace("[firewall]\n", "[firewall]\ndefault = \"reject\"\n");
     reload(&mut control, &rejecting).unwrap();
+    assert_eq!(walls(&control), is(&[("main", Wall::Reject), ("red", Wall::Reject)]));
+    // A flow by hand in front of it tells nobody.
+    run(&mut control, "flow add vrf=red,priority=65535 actions=drop").unwrap();
+    assert_eq!(walls(&control), is(&[("main", Wall::Reject), ("red", Wall::Drop)]));
+    run(&mut control, "flow del --strict vrf=red,priority=65535").unwrap();
     assert_eq!(walls(&control), is(&[("main", Wall::Reject), ("red", Wall::Reject)]));
     run(&mut control, "firewall delete").unwrap();
     assert_eq!(walls(&control), []);
