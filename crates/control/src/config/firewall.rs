@@ -215,7 +215,7 @@ impl SaidFirewall<'_> {
                 name: port.value.name.clone(),
                 id,
                 vrf: port.value.vrf.clone(),
-                addresses: port.value.addresses.iter().map(IpPrefix::address).collect(),
+                addresses: port.value.addresses.clone(),
                 is_tunnel: port.value.kind.xfrm().is_some(),
             })
             .collect();

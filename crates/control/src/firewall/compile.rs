@@ -134,7 +134,8 @@ pub(crate) struct SitePort {
     pub(crate) name: String,
     pub(crate) id: u16,
     pub(crate) vrf: String,
-    pub(crate) addresses: Vec<IpAddr>,
+    /// Its addresses, with the networks on its link.
+    pub(crate) addresses: Vec<IpPrefix>,
     /// Whether it is an xfrm link, which carries packets without an address.
     pub(crate) is_tunnel: bool,
 }
@@ -179,6 +180,7 @@ impl Firewall {
             writer.doubt_masquerade(vrf);
         }
         writer.doubt_pairs(&vrfs);
+        writer.doubt_addresses(&vrfs);
         let Writer { flows, doubts, .. } = writer;
         Ok(Compiled { flows, vrfs, doubts: doubts.into_iter().collect() })
     }
@@ -618,11 +620,11 @@ impl SitePort {
 
     /// The address that sources get which leave by it: the first that others can answer to.
     pub(super) fn address(&self, v6: bool) -> Option<IpAddr> {
-        let is_global = |address: &&IpAddr| match address {
+        let is_global = |address: &IpAddr| match address {
             IpAddr::V4(_) => !v6,
             IpAddr::V6(address) => v6 && !address.is_unicast_link_local(),
         };
-        self.addresses.iter().find(is_global).copied()
+        self.addresses.iter().map(IpPrefix::address).find(is_global)
     }
 }
 
@@ -649,7 +651,7 @@ impl Vrf {
         let (from, _) = &firewall.forward_zones[forward];
         let is_used = spec.addresses.is_empty();
         let of_ports = self.ports.iter().filter(move |(zone, _)| is_used && from.contains(zone));
-        let of_ports = of_ports.flat_map(|(_, port)| port.addresses.iter().copied());
+        let of_ports = of_ports.flat_map(|(_, port)| port.addresses.iter().map(IpPrefix::address));
         let said = spec.addresses.iter().copied().filter(|_| self.has_any(from));
         let v6 = spec.to.is_ipv6();
         of_ports

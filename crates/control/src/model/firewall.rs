@@ -13,7 +13,7 @@ use packet::Time;
 use pipeline::text::parse_flow;
 use pipeline::{Flow, FlowId, Owner, Refused};
 use tables::{Action, Tables};
-use types::{DefaultAction, Direction, IpPrefix, Ipsec, VrfId};
+use types::{DefaultAction, Direction, Ipsec, VrfId};
 
 use super::desired::Desired;
 use super::flows::{KnownNames, shown_strictly};
@@ -322,7 +322,7 @@ fn site(desired: &Desired) -> (Vec<SitePort>, BTreeSet<String>) {
         name: name.clone(),
         id: port.id.0,
         vrf: port.vrf.clone(),
-        addresses: port.addresses.iter().map(|(address, _)| IpPrefix::address(address)).collect(),
+        addresses: port.addresses.iter().map(|(address, _)| *address).collect(),
         is_tunnel: port.settings.kind.xfrm().is_some(),
     };
     (desired.ports.iter().map(port).collect(), desired.vrfs.keys().cloned().collect())

@@ -137,6 +137,62 @@ impl Writer<'_> {
         }
     }
 
+    /// Notes translations to addresses for which nobody answers: on the link of a port and of none of the
+    /// gateway's, or what nothing can be behind.
+    pub(super) fn doubt_addresses(&mut self, vrfs: &[Vrf]) {
+        let Firewall { spec, snats, forward_zones, .. } = self.firewall;
+        let mut doubts = Vec::new();
+        for vrf in vrfs {
+            let all = || vrf.ports.iter().flat_map(|(_, port)| &port.addresses);
+            let is_own = |address: IpAddr| all().any(|own| own.address() == address);
+            // The port of these zones that is to answer for it, and cannot.
+            let unanswered = |zones: &[u16], address: IpAddr| {
+                let ports = vrf.ports.iter().filter(|(zone, _)| zones.contains(zone));
+                let mut ports = ports.map(|(_, port)| port).filter(|port| !port.is_tunnel);
+                let has = |port: &&SitePort| port.addresses.iter().any(|it| it.contains(address));
+                ports.find(has).filter(|_| !is_own(address)).map(|port| port.name.clone())
+            };
+            let mut nobody = |place: Place, address: IpAddr, port: &str| {
+                doubts.push(format!(
+                    "{place}: {address} is on the link of port {port}, and none of the gateway's \
+                     addresses: nobody answers for it there (give it to the port)"
+                ));
+            };
+            for (at, (it, zones)) in spec.snats.iter().zip(snats).enumerate() {
+                let ends = it.addresses.map(|range| [range.first(), range.last()]);
+                let first = ends
+                    .into_iter()
+                    .flatten()
+                    .find_map(|address| Some((address, unanswered(&zones.to, address)?)));
+                first.iter().for_each(|(address, port)| nobody(Place::Snat(at), *address, port));
+            }
+            for (at, (it, (from, _))) in spec.forwards.iter().zip(forward_zones).enumerate() {
+                for address in &it.addresses {
+                    let port = unanswered(from, *address);
+                    port.iter().for_each(|port| nobody(Place::Forward(at), *address, port));
+                }
+            }
+            for (at, (it, (from, _))) in spec.forwards.iter().zip(forward_zones).enumerate() {
+                let place = Place::Forward(at);
+                if !from.iter().any(|zone| vrf.has(*zone)) {
+                    continue;
+                }
+                if is_own(it.to) {
+                    doubts.push(format!(
+                        "{place}: {} is an address of the gateway itself, where nobody listens",
+                        it.to
+                    ));
+                } else if all().any(|on_link| is_broadcast(on_link, it.to)) {
+                    doubts.push(format!(
+                        "{place}: {} is the broadcast of a link, and no host",
+                        it.to
+                    ));
+                }
+            }
+        }
+        self.doubts.extend(doubts);
+    }
+
     /// Notes the zones whose networks get packets that masquerade leaves alone: nothing says with which
     /// address.
     pub(super) fn doubt_masquerade(&mut self, vrf: &Vrf) {
@@ -151,4 +207,11 @@ impl Writer<'_> {
             }
         }
     }
+}
+
+/// Whether an address is the first or the last of the network on a link, which no host has (RFC 919; RFC
+/// 3021 knows links of two).
+fn is_broadcast(on_link: &IpPrefix, address: IpAddr) -> bool {
+    let range = on_link.range();
+    address.is_ipv4() && on_link.length() < 31 && [range.first(), range.last()].contains(&address)
 }

@@ -111,7 +111,7 @@ to = "2001:db8:1::2"
 from = ["inside"]
 to = ["outside"]
 sources = ["10.1.0.8/30"]
-addresses = "192.0.2.8-192.0.2.9"
+addresses = "203.0.113.8-203.0.113.9"
 ports = "2000-2999"
 [[firewall.snat]]
 from = ["inside"]
@@ -411,7 +411,7 @@ fn what_is_empty_or_no_host_is_refused() {
         assert!(told.contains(&format!("{key} = [] has nothing in it")), "{told}");
     }
     for address in ["0.0.0.0", "224.0.0.1", "127.0.0.1", "255.255.255.255"] {
-        let to = said.replacen("192.0.2.8-192.0.2.9", address, 1);
+        let to = said.replacen("203.0.113.8-203.0.113.9", address, 1);
         let told = errors(&to);
         assert!(told.contains(&format!("{address} is no address of a host")), "{told}");
     }
@@ -516,6 +516,59 @@ fn networks_that_no_policy_keeps_in_are_told() {
     let let_in = format!("{blocked}{inbound}");
     assert!(matches!(&told(&let_in)[..], [doubt] if doubt.contains(both)), "{:?}", told(&let_in));
     assert!(show(&mut running(&let_in), "firewall show").contains(both));
+}
+
+/// What is translated to an address for which nobody answers is right, and of no use.
+#[test]
+fn translations_to_addresses_of_nobody_are_told() {
+    let zones = [("inside", "lan"), ("outside", "wan"), ("servers", "dmz")];
+    let zones = zones.map(|(name, port)| {
+        format!("[[firewall.zone]]\nname = \"{name}\"\nports = [\"{port}\"]\n")
+    });
+    let policy =
+        "[[firewall.policy]]\nfrom = [\"inside\"]\nto = [\"outside\"]\naction = \"accept\"\n";
+    let text = |more: &str| format!("{SITE}[firewall]\n{}{policy}{more}", zones.concat());
+    let snat = |addresses: &str| {
+        text(&format!(
+            "[[firewall.snat]]\nfrom = [\"inside\"]\nto = [\"outside\"]\naddresses = \"{addresses}\"\n"
+        ))
+    };
+    let forward = |to: &str, more: &str| {
+        text(&format!(
+            "[[firewall.forward]]\nfrom = [\"outside\"]\nservice = \"tcp/80\"\nto = \"{to}\"\n{more}\n"
+        ))
+    };
+    let on_link = "is on the link of port wan, and none of the gateway's addresses: nobody answers for it there";
+    for (file, wanted) in [
+        (snat("192.0.2.1"), ""),
+        // Routed here by the provider.
+        (snat("198.51.100.0-198.51.100.9"), ""),
+        (snat("192.0.2.77"), &*format!("snat 1: 192.0.2.77 {on_link}")),
+        (snat("192.0.2.1-192.0.2.2"), &format!("snat 1: 192.0.2.2 {on_link}")),
+        (forward("10.3.0.2", ""), ""),
+        (forward("10.3.0.2", "addresses = [\"192.0.2.1\", \"198.51.100.7\"]"), ""),
+        (
+            forward("10.3.0.2", "addresses = [\"192.0.2.55\"]"),
+            &format!("forward 1: 192.0.2.55 {on_link}"),
+        ),
+        (forward("10.3.0.1", ""), "forward 1: 10.3.0.1 is an address of the gateway itself"),
+        (forward("10.3.0.255", ""), "forward 1: 10.3.0.255 is the broadcast of a link"),
+        (forward("10.3.0.0", ""), "forward 1: 10.3.0.0 is the broadcast of a link"),
+    ] {
+        let config = load("gw.toml", &file).unwrap_or_else(|errors| panic!("{errors}\n{file}"));
+        let told: Vec<&str> = config.notes.iter().map(|it| it.message.as_str()).collect();
+        match wanted {
+            "" => assert_eq!(told, [""; 0], "{file}"),
+            _ => {
+                assert!(matches!(told[..], [told] if told.starts_with(wanted)), "{told:?}\n{file}")
+            }
+        }
+        let shown = show(&mut running(&file), "firewall show");
+        assert!(
+            shown.contains(wanted) && (shown.contains("warning") != wanted.is_empty()),
+            "{shown}"
+        );
+    }
 }
 
 /// What other VRFs lead in: the firewall's default, or nothing where a flow drops everything.
@@ -637,7 +690,7 @@ fn a_forward_is_shown_with_its_addresses() {
 fn policies_between_vrfs_are_doubted() {
     let across = "[[firewall.policy]]\nfrom = [\"inside\", \"servers\"]\nto = [\"tenant\"]\n\
                   [[firewall.snat]]\nfrom = [\"tenant\"]\nto = [\"outside\"]\n\
-                  addresses = \"192.0.2.9\"\n";
+                  addresses = \"203.0.113.9\"\n";
     let text = format!("{}{across}", with_firewall());
     let notes: Vec<_> =
         load("gw.toml", &text).unwrap().notes.iter().map(|it| it.message.clone()).collect();

@@ -226,7 +226,7 @@ proptest! {
                 Exit::None => return Ok(()),
             };
             let come = packet.in_port.map_or(u16::MAX, |name| world.port(name).0);
-            for translated in ["192.0.2.1", "192.0.2.8", "10.3.0.1"] {
+            for translated in ["192.0.2.1", "203.0.113.8", "10.3.0.1"] {
                 for translated in [None, Some((translated.parse().unwrap(), 2_500))] {
                     let seen = Seen {
                         ports: [come, out],
