@@ -560,7 +560,7 @@ fn translations_to_addresses_of_nobody_are_told() {
         match wanted {
             "" => assert_eq!(told, [""; 0], "{file}"),
             _ => {
-                assert!(matches!(told[..], [told] if told.starts_with(wanted)), "{told:?}\n{file}")
+                assert!(matches!(told[..], [told] if told.starts_with(wanted)), "{told:?}\n{file}");
             }
         }
         let shown = show(&mut running(&file), "firewall show");
