@@ -28,6 +28,7 @@ mod reload;
 mod requests;
 mod restore;
 mod sequences;
+mod unprotected;
 mod vlans;
 mod vrfs;
 mod xfrm_links;

@@ -1,0 +1,108 @@
+//! What whoever removes policies is told.
+
+use super::*;
+
+/// Who takes a policy that protected packets is told where they go in clear from then on.
+#[test]
+fn what_is_no_longer_protected_is_told() {
+    let mut control = running(BASE);
+    run(&mut control, "vrf add blue").unwrap();
+    let protect = "tmpl src 192.168.11.2 dst 192.168.11.1 proto esp reqid 1 mode tunnel";
+    let policy = |dst: &str| format!("src 192.168.13.0/24 dst {dst} dir out");
+    let add = |control: &mut Control, dst: &str, more: &str| {
+        let _ = run(control, &format!("xfrm policy add {} {more}", policy(dst))).unwrap();
+    };
+    let delete = |control: &mut Control, dst: &str| match run(
+        control,
+        &format!("xfrm policy delete {}", policy(dst)),
+    )
+    .unwrap()
+    {
+        Reply::Done => None,
+        Reply::Warned(why) => Some(why),
+        other => panic!("{other:?}"),
+    };
+    let set = |control: &mut Control, words: &str| {
+        run(control, &format!("xfrm policy setdefault {words}")).unwrap();
+    };
+    // Blocked by default, on the way in or on the way out.
+    for defaults in ["in block out block", "in accept out block", "in block out accept"] {
+        set(&mut control, defaults);
+        add(&mut control, "10.2.0.0/16", protect);
+        assert_eq!(delete(&mut control, "10.2.0.0/16"), None, "{defaults}");
+    }
+    set(&mut control, "in accept out accept");
+    add(&mut control, "10.2.0.0/16", protect);
+    let told = delete(&mut control, "10.2.0.0/16").unwrap();
+    let remedy = "xfrm policy add dst 10.2.0.0/16 dir out action block priority 4294967295";
+    assert_eq!(
+        told,
+        format!(
+            "what these policies protected is forwarded in clear now, if it has a route: src \
+             192.168.13.0/24 dst 10.2.0.0/16; default-out is accept, and `hitpath {remedy}` keeps in what \
+             goes there and has no policy"
+        )
+    );
+    // What is said to keep it in does, and the tunnel can come back in front of it.
+    run(&mut control, remedy).unwrap();
+    add(&mut control, "10.2.0.0/16", protect);
+    assert_eq!(delete(&mut control, "10.2.0.0/16"), None);
+    run(&mut control, "xfrm policy delete dst 10.2.0.0/16 dir out").unwrap();
+    // A tunnel of a part is no remedy for the rest, and one of more is.
+    add(&mut control, "10.2.0.0/24", protect);
+    add(&mut control, "10.2.0.0/16", protect);
+    assert!(delete(&mut control, "10.2.0.0/16").is_some());
+    add(&mut control, "10.0.0.0/8", protect);
+    assert_eq!(delete(&mut control, "10.2.0.0/24"), None);
+    let told = delete(&mut control, "10.0.0.0/8").unwrap();
+    assert!(told.contains("policy add dst 10.0.0.0/8 dir"), "{told}");
+    add(&mut control, "0.0.0.0/0", protect);
+    let told = delete(&mut control, "0.0.0.0/0").unwrap();
+    assert!(told.ends_with("; `hitpath xfrm policy setdefault out block` keeps it in"), "{told}");
+    // A policy behind it that lets some of it pass; one in front did so before.
+    set(&mut control, "out block");
+    let allow = |priority: u32| format!("proto tcp action allow priority {priority}");
+    for (priority, is_told) in [(200, true), (1, false)] {
+        add(&mut control, "10.0.0.0/8", &allow(priority));
+        add(&mut control, "10.2.0.0/16", &format!("{protect} priority 100"));
+        let told = delete(&mut control, "10.2.0.0/16");
+        assert_eq!(told.is_some(), is_told, "{told:?}");
+        assert!(
+            told.is_none_or(|told| told.contains("; policy ") && told.ends_with("lets it pass"))
+        );
+        delete(&mut control, "10.0.0.0/8 proto tcp");
+    }
+    // Nothing of it was left to it before.
+    set(&mut control, "out accept");
+    add(&mut control, "10.0.0.0/8", "action block priority 1");
+    add(&mut control, "10.2.0.0/16", &format!("{protect} priority 100"));
+    assert_eq!(delete(&mut control, "10.2.0.0/16"), None);
+    delete(&mut control, "10.0.0.0/8");
+    // Inbound ones protect nothing, and those of links are asked by no other packet.
+    let inbound = "src 10.2.0.0/16 dst 192.168.13.0/24 dir in";
+    run(&mut control, &format!("xfrm policy add {inbound} {protect}")).unwrap();
+    assert_eq!(run(&mut control, &format!("xfrm policy delete {inbound}")), Ok(Reply::Done));
+    let of_link = format!("{} if_id 7", policy("10.2.0.0/16"));
+    run(&mut control, &format!("xfrm policy add {of_link} {protect}")).unwrap();
+    assert_eq!(run(&mut control, &format!("xfrm policy delete {of_link}")), Ok(Reply::Done));
+    // All of a flush, unless the VRF is closed then.
+    set(&mut control, "in accept out accept vrf blue");
+    for vrf in ["main", "blue"] {
+        for dst in ["10.3.0.0/16 proto tcp dport 80", "10.4.0.0/16"] {
+            add(&mut control, dst, &format!("vrf {vrf} name t {protect}"));
+        }
+    }
+    add(&mut control, "10.9.0.0/16", "vrf blue action block");
+    for (vrf, of) in [("main", ""), ("blue", " vrf blue")] {
+        let flushed = run(&mut control, &format!("xfrm policy flush name t vrf {vrf}")).unwrap();
+        let Reply::Warned(told) = flushed else { panic!("{flushed:?}") };
+        assert!(told.starts_with("2 removed. what these policies protected"), "{told}");
+        for dst in ["10.3.0.0/16 proto tcp dport 80", "10.4.0.0/16"] {
+            assert!(told.contains(&format!("src 192.168.13.0/24 dst {dst}{of}")), "{told}");
+        }
+    }
+    let Reply::Warned(told) = run(&mut control, "xfrm policy flush").unwrap() else {
+        panic!("nothing is told");
+    };
+    assert!(told.contains("VRF main is an IPsec gateway") && !told.contains("in clear"), "{told}");
+}
