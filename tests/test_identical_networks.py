@@ -72,7 +72,7 @@ def test_each_begins_and_is_answered(tenants, tenant, other):
         # The server's datagrams leave from its first address, whichever it was asked by.
         for protocol in ("udp", "tcp") if host == HOSTS[0] else ("tcp",):
             assert ask(spaces[tenant], protocol, server, 4000 + host) == [f"{SEEN[tenant]}.2", server]
-        assert " 0% packet loss" in spaces[tenant].ping(server, count=2).stdout
+        spaces[tenant].ping(server, count=2)
         pinged = spaces[tenant].run("ping", "-n", "-c", "1", "-W", "2", "-I", "10.0.0.3", server).stdout
         assert " 0% packet loss" in pinged, pinged
     # A port where nobody listens: the error goes back through both translations.

@@ -25,11 +25,17 @@ def once(target, source=None):
     return ["ping", "-n", "-c", 1, "-W", 10, *(["-I", source] if source else []), target]
 
 
-def demand_all(said, count):
-    """Demands that of what `command` has sent the first `count` were answered, and nothing twice.
+def all_answered(said, count):
+    """Whether of what `command` has sent the first `count` were answered, and nothing twice.
 
-    Were one lost, a later one would have been counted in its place.
+    Were one lost, a later one would have been counted in its place. The loss that `ping` tells counts
+    those too that were sent because an answer took long.
     """
     answered = [int(number) for number in re.findall(r"bytes from .*icmp_seq=(\d+)", said)]
-    if not set(answered) >= set(range(1, count + 1)) or len(answered) != len(set(answered)):
+    return set(answered) >= set(range(1, count + 1)) and len(answered) == len(set(answered))
+
+
+def demand_all(said, count):
+    """Demands `all_answered`."""
+    if not all_answered(said, count):
         raise CommandFailed(f"ping: not the first {count} were answered, each once:\n{said}")

@@ -88,12 +88,24 @@ def wait_for_listener(place, port):
 
 
 def hops(place, address, *method):
-    """The stations on the way to `address`, as traceroute shows them."""
+    """The stations on the way to `address`, as traceroute shows them; ten at most.
+
+    A traceroute whose stations fall silent is followed by another one from there. With `-I` one socket
+    serves all of them, and the kernel hands it an error in two steps: the error, then `sk_err` (`raw_err`).
+    If traceroute takes the error between the two, poll says POLLERR for good, and traceroute looks for
+    errors alone and reads no answer any more.
+    """
     family = 6 if ":" in address else 4
-    # One probe at a time: of many at once, a kernel answers only some. Ten silent stations end before `run` gives up.
-    probes = ["-n", "-N", "1", "-q", "1", "-w", "2", "-m", "10"]
-    shown = place.run("traceroute", f"-{family}", *probes, *method, address).stdout
-    return re.findall(r"^ *\d+ +([0-9a-f.:*]+)", shown, re.MULTILINE)
+    stations = []
+    while True:
+        # One probe at a time: of many at once, a kernel answers only some.
+        probes = ["-n", "-N", "1", "-q", "1", "-w", "2", "-f", len(stations) + 1, "-m", "10"]
+        shown = place.run("traceroute", f"-{family}", *probes, *method, address).stdout
+        more = re.findall(r"^ *\d+ +([0-9a-f.:*]+)", shown, re.MULTILINE)
+        answered = more.index("*") if "*" in more else len(more)
+        if answered in (0, len(more)):
+            return stations + more
+        stations += more[:answered]
 
 
 def icmp_counters(*places):
