@@ -360,7 +360,7 @@ REASONS = {
         "isis-infinite-loop.pcap": [(0, "30 s", "600 s")],
         "pptp.pcap": [(22, "30 s", "600 s")],
     },
-    "DCCP has no ports": {
+    "DCCP is a protocol like others": {
         "dccp_options-oobr.pcap": [
             (6, "dccp", "no connection"), (6, "no connection", "[ASSURED]"),
             (6, "no connection", "[UNREPLIED]"),

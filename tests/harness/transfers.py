@@ -88,7 +88,7 @@ def wait_for_listener(place, port):
 
 
 def hops(place, address, *method):
-    """The stations on the way to `address`, as traceroute shows them; ten at most.
+    """The stations on the way to `address`, as traceroute shows them; six at most.
 
     A traceroute whose stations fall silent is followed by another one from there. With `-I` one socket
     serves all of them, and the kernel hands it an error in two steps: the error, then `sk_err` (`raw_err`).
@@ -99,7 +99,7 @@ def hops(place, address, *method):
     stations = []
     while True:
         # One probe at a time: of many at once, a kernel answers only some.
-        probes = ["-n", "-N", "1", "-q", "1", "-w", "2", "-f", len(stations) + 1, "-m", "10"]
+        probes = ["-n", "-N", "1", "-q", "1", "-w", "4", "-f", len(stations) + 1, "-m", "6"]
         shown = place.run("traceroute", f"-{family}", *probes, *method, address).stdout
         more = re.findall(r"^ *\d+ +([0-9a-f.:*]+)", shown, re.MULTILINE)
         answered = more.index("*") if "*" in more else len(more)

@@ -94,18 +94,27 @@ pub(crate) fn judge(
         }
     }
     // The tag of the INIT ACK that the cookie is of: one of an INIT that somebody forged since is another.
-    let is_echoed = own.restart() != 0 && peer.echoed() == own.restart();
-    if chunks.has(Chunks::COOKIE_ECHO) && own.restart() != 0 && is_restart {
+    let echoed = peer.echoed();
+    let is_cookie_echo = chunks.has(Chunks::COOKIE_ECHO) && own.restart() != 0 && is_restart;
+    if is_cookie_echo {
         let window = u64::from(peer.restart()) << 32;
         next = Side { window, ..own.choosing(own.restart()) };
-    } else if chunks.has(Chunks::COOKIE_ACK) && (own.restart() != 0 && is_restart || is_echoed) {
+    } else if chunks.has(Chunks::COOKIE_ACK) && is_right && echoed != 0 && echoed != own.chosen() {
+        next = own.choosing(echoed);
+    } else if chunks.has(Chunks::COOKIE_ACK) && own.restart() != 0 && is_restart {
         next = own.choosing(own.restart());
     }
     let mut flags = control.flags();
     if direction == Direction::Reply {
         flags = flags.with(Flags::REPLIED);
     }
-    let state = after(state, direction, chunks);
+    let state = match after(state, direction, chunks) {
+        // The ends that were shutting down are gone.
+        State::SctpShutdownSent | State::SctpShutdownReceived if is_cookie_echo => {
+            State::SctpCookieEchoed
+        }
+        state => state,
+    };
     if state == State::SctpEstablished && flags.has(Flags::REPLIED) {
         flags = flags.with(Flags::ASSURED);
     }
@@ -124,7 +133,8 @@ fn init(control: Control, own: Side, direction: Direction, chunks: &Chunks) -> O
         }
         // INITs that cross, and an association that restarts (RFC 9260 section 5.2).
         _ => {
-            let own = Side { window: chunks.initiate.into(), ..own };
+            let echoed = own.window & !u64::from(u32::MAX);
+            let own = Side { window: echoed | u64::from(chunks.initiate), ..own };
             Outcome::Update(control, own)
         }
     }

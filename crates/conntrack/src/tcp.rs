@@ -180,13 +180,12 @@ fn syn_ack(
         }
         // Sent again, perhaps after data behind it; or anew by a host that has forgotten the first one.
         (State::SynRecv, Direction::Reply) => {
-            let behind = own.end().wrapping_sub(segment.end());
-            if behind <= u16::MAX.into() {
-                Outcome::Update(control, own)
-            } else if covers_syn(&peer, segment.acknowledgment) {
-                Outcome::Update(control, offer(segment))
-            } else {
-                Outcome::Invalid
+            if !covers_syn(&peer, segment.acknowledgment) {
+                return Outcome::Invalid;
+            }
+            match own.end().wrapping_sub(segment.end()) <= u16::MAX.into() {
+                true => Outcome::Update(control, own),
+                false => Outcome::Update(control, offer(segment)),
             }
         }
         (State::SynSent, Direction::Original) => Outcome::Invalid,

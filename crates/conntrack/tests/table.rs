@@ -106,12 +106,18 @@ fn an_sctp_association_restarts() {
     };
     let tuple = Tuple::new(addresses(1, 2), Protocol::SCTP, 10, 20);
     for is_by_client in [true, false] {
-        for forged in [None, Some(0x7777)] {
+        for (forged, is_shut_down) in
+            [(None, false), (None, true), (Some(true), false), (Some(false), false)]
+        {
             let mut gate = Gate::new(&settings(8));
             gate.packet(tuple, &packet(1, 0, 100));
             gate.packet(tuple.reversed(), &packet(2, 100, 200));
             gate.packet(tuple, &packet(10, 200, 0));
             gate.packet(tuple.reversed(), &packet(11, 100, 0));
+            if is_shut_down {
+                gate.packet(tuple, &packet(7, 200, 0));
+                assert_eq!(gate.connection(&tuple).unwrap().state, State::SctpShutdownSent);
+            }
             // What the one that restarts sends with its peer's tag, and what it is sent with its own.
             let (here, there, old_peer) = match is_by_client {
                 true => (tuple, tuple.reversed(), 200),
@@ -123,13 +129,15 @@ fn an_sctp_association_restarts() {
             // From before the restart, late.
             assert!(passes(&mut gate, here, packet(0, old_peer, 0)));
             assert!(passes(&mut gate, here, packet(10, 600, 0)));
-            // Somebody in the name of the other end, who knows no tag.
-            forged.iter().for_each(|tag| _ = gate.packet(there, &packet(1, 0, *tag)));
+            // Somebody in the name of either end, who knows no tag.
+            if let Some(is_of_here) = forged {
+                let from = if is_of_here { here } else { there };
+                gate.packet(from, &packet(1, 0, 0x7777));
+            }
             assert!(passes(&mut gate, there, packet(11, 500, 0)));
             assert!(passes(&mut gate, there, packet(0, 500, 0)));
-            let wanted = forged.is_none();
-            assert_eq!(passes(&mut gate, here, packet(0, 600, 0)), wanted, "{is_by_client}");
-            assert_eq!(passes(&mut gate, here, packet(0, old_peer, 0)), !wanted);
+            assert!(passes(&mut gate, here, packet(0, 600, 0)), "{is_by_client} {forged:?}");
+            assert!(!passes(&mut gate, here, packet(0, old_peer, 0)));
             assert!(!passes(&mut gate, here, packet(0, 0x7777, 0)));
             assert_eq!(gate.connection(&tuple).unwrap().state, State::SctpEstablished);
         }

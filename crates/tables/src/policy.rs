@@ -74,6 +74,14 @@ impl Selector {
             && has(self.destination, other.destination)
     }
 
+    /// The destinations to which it selects all that its sources send, if it does.
+    pub fn all_to(&self) -> Option<IpRange> {
+        let selects_all = self.protocol.is_none()
+            && self.upper == UpperSelector::Any
+            && self.fields == FieldsSelector::ANY;
+        selects_all.then_some(self.destination)
+    }
+
     /// Whether a packet may be selected by both. TCP flags, DSCP and TTL are not looked at.
     pub fn overlaps(&self, other: &Self) -> bool {
         let meet = |one: IpRange, other: IpRange| {

@@ -169,28 +169,16 @@ fn unprotected(compiled: &Compiled, vrf: &str, read: &Read<'_>) -> Option<String
     if !settings.defaults.contains(&(Direction::Out, DefaultAction::Accept)) {
         return None;
     }
-    // What is forwarded has to come in as well.
-    let accepts = |at| settings.defaults.contains(&(at, DefaultAction::Accept));
     let is_of_it = |policy: &&PolicySpec| policy.vrf == vrf && policy.if_id == 0;
     let mut policies = read.policies.iter().map(|it| &it.value).filter(is_of_it).peekable();
     // Without any it is closed.
     policies.peek()?;
-    let policies: Vec<_> = policies.collect();
-    let at = match policies.iter().any(|policy| policy.direction == Direction::Fwd) {
-        true => Direction::Fwd,
-        false => Direction::In,
-    };
-    let lets_in =
-        |policy: &&PolicySpec| policy.direction == at && policy.action == PolicyAction::Bypass;
-    if !accepts(at) && !policies.iter().any(lets_in) {
-        return None;
-    }
     let keeps_in = |policy: &&PolicySpec| {
         policy.direction == Direction::Out && policy.action != PolicyAction::Bypass
     };
-    let kept_in = policies.into_iter().filter(keeps_in);
+    let kept_in = policies.filter(keeps_in);
     let kept_in = kept_in.filter_map(|policy| crate::check::selector(&policy.selector).ok());
-    let kept_in = kept_in.map(|selector| selector.destination);
+    let kept_in = kept_in.filter_map(|selector| selector.all_to());
     doubt_unprotected(vrf, compiled.networks_in(vrf), kept_in)
 }
 

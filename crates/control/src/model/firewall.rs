@@ -587,16 +587,9 @@ fn open_networks(compiled: &Compiled, tables: &Tables) -> impl Iterator<Item = S
         if vrf.is_closed() || vrf.spd.default_action(Direction::Out) == DefaultAction::Block {
             return None;
         }
-        let lets_in = |at| {
-            vrf.spd.default_action(at) == DefaultAction::Accept
-                || vrf.spd.policies(at).any(|policy| policy.spec.action == Action::Bypass)
-        };
-        if !lets_in(vrf.spd.of_forwarded()) {
-            return None;
-        }
         let outbound = vrf.spd.policies(Direction::Out).map(|policy| &policy.spec);
         let kept_in = outbound.filter(|policy| policy.action != Action::Bypass);
-        let kept_in = kept_in.map(|policy| policy.selector.destination);
+        let kept_in = kept_in.filter_map(|policy| policy.selector.all_to());
         doubt_unprotected(name, compiled.networks_in(name), kept_in)
     })
 }

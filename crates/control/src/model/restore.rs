@@ -126,12 +126,24 @@ impl Control {
                 }
                 Some(rest) if !is_same_file => {
                     restored.left += 1;
-                    if (is_policy(rest) || rest.starts_with("firewall "))
-                        && let Ok(Parsed::Request(request)) = parse(rest, keys)
-                    {
-                        flows.lost.note_left(&request, &former, draft.desired);
-                        if let Some(vrf) = vrf_of_policy(&request) {
-                            without_policies.extend(draft.require_policies(Some(vrf)));
+                    if !is_policy(rest) && !rest.starts_with("firewall ") {
+                        continue;
+                    }
+                    match parse(rest, keys) {
+                        Ok(Parsed::Request(request)) => {
+                            flows.lost.note_left(&request, &former, draft.desired);
+                            if let Some(vrf) = vrf_of_policy(&request) {
+                                without_policies.extend(draft.require_policies(Some(vrf)));
+                            }
+                        }
+                        Ok(Parsed::WithoutKey(_)) => {}
+                        Err(refusal) => {
+                            restored.refuse(rest, &refusal);
+                            flows.lost.note_unread(rest);
+                            if is_policy(rest) && !has_unknown_policies {
+                                has_unknown_policies = true;
+                                without_policies.extend(draft.require_policies(None));
+                            }
                         }
                     }
                     continue;

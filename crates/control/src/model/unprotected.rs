@@ -14,11 +14,11 @@ use super::security::{find_policy, matches_policy};
 /// How many selectors may be told.
 const TOLD: usize = 10;
 /// How many policies may be looked at for one request: some ten milliseconds.
-const WORK: usize = 1 << 20;
+const WORK: usize = 1 << 17;
 
 impl Draft<'_> {
     /// Carries a request out. Whoever takes the last policy of a VRF is told that it is closed now, and
-    /// whoever takes one that protected packets that these leave in clear.
+    /// whoever takes one that protected or blocked packets that these may leave in clear.
     pub(super) fn carry_out(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
         if !matches!(
             request,
@@ -27,7 +27,7 @@ impl Draft<'_> {
             return self.change(request, now);
         }
         let was_closed: BTreeSet<_> = closed(&self.tables).map(|vrf| vrf.id).collect();
-        let concerned = self.protecting(&request);
+        let concerned = self.keeping_in(&request);
         let reply = self.change(request, now)?;
         let is_closed = closed(&self.tables).filter(|vrf| !was_closed.contains(&vrf.id));
         let mut doubts: Vec<_> = is_closed.map(|vrf| closed_by(&vrf.name)).collect();
@@ -42,9 +42,9 @@ impl Draft<'_> {
         Ok(Reply::Warned(removed + &doubts.join(". ")))
     }
 
-    /// The outbound policies of VRFs that protect, of those that a request removes. A copy of all tables
-    /// would have each of them copied by the change.
-    fn protecting(&self, request: &Request) -> Vec<Arc<Policy>> {
+    /// The outbound policies of VRFs that protect or block, of those that a request removes. A copy of all
+    /// tables would have each of them copied by the change.
+    fn keeping_in(&self, request: &Request) -> Vec<Arc<Policy>> {
         let indexes: Vec<u32> = match request {
             Request::PolicyDelete(id) => {
                 find_policy(&self.tables, self.desired, id).into_iter().collect()
@@ -57,12 +57,12 @@ impl Draft<'_> {
             _ => Vec::new(),
         };
         let policies = indexes.into_iter().filter_map(|index| self.tables.policy_of_index(index));
-        let protects = |policy: &&Arc<Policy>| {
+        let keeps_in = |policy: &&Arc<Policy>| {
             policy.spec.direction == Direction::Out
                 && matches!(policy.spec.scope(), Scope::Vrf(_))
-                && matches!(policy.spec.action, Action::Protect(_))
+                && policy.spec.action != Action::Bypass
         };
-        policies.filter(protects).cloned().collect()
+        policies.filter(keeps_in).cloned().collect()
     }
 }
 
@@ -80,26 +80,29 @@ fn closed_by(vrf: &str) -> String {
     )
 }
 
-/// What is said of policies that are gone, if packets that they protected pass in clear now.
+/// What is said of policies that are gone, if packets that they protected or blocked pass in clear now.
+/// What may come in is not asked: beside policies a port that is protected lets packets in, a tunnel
+/// does, and a translation gives them other addresses.
 fn let_out(gone: &[Arc<Policy>], after: &Tables) -> Option<String> {
     let mut work = WORK;
     let mut told = Vec::new();
     let mut first = None;
     for (at, policy) in gone.iter().enumerate() {
-        if told.len() == TOLD || work == 0 {
+        if told.len() == TOLD {
             told.push(format!("{} more were not looked at", gone.len() - at));
             break;
         }
         let Some(vrf) = after.vrf(policy.spec.vrf).filter(|vrf| !vrf.is_closed()) else { continue };
         let place = (policy.spec.priority, policy.index);
         let selector = &policy.spec.selector;
-        let entry = vrf.spd.of_forwarded();
-        let Some(why) = passed(&vrf.spd, Direction::Out, selector, Some(place), &mut work) else {
+        let Some(why) = passed(&vrf.spd, selector, place, &mut work) else {
+            // It was not looked at to its end.
+            if work == 0 {
+                told.push(format!("{} more were not looked at", gone.len() - at));
+                break;
+            }
             continue;
         };
-        if passed(&vrf.spd, entry, selector, None, &mut work).is_none() {
-            continue;
-        }
         let of = match policy.spec.vrf {
             VrfId::MAIN => String::new(),
             _ => format!(" vrf {}", vrf.name),
@@ -108,8 +111,8 @@ fn let_out(gone: &[Arc<Policy>], after: &Tables) -> Option<String> {
         first.get_or_insert((why, selector.destination, of));
     }
     let Some((why, to, of)) = first else {
-        let unknown = "there are too many policies to find out whether what these protected is \
-                       forwarded in clear now (explain says it of a packet)";
+        let unknown = "there are too many policies to find out whether what these protected or blocked \
+                       may leave in clear now (explain says it of a packet)";
         return (work == 0).then(|| unknown.to_owned());
     };
     let remedy = match why {
@@ -124,7 +127,7 @@ fn let_out(gone: &[Arc<Policy>], after: &Tables) -> Option<String> {
         ),
     };
     Some(format!(
-        "what these policies protected is forwarded in clear now, if it has a route: {}; {remedy}",
+        "what these policies protected or blocked may leave in clear now, if it has a route: {}; {remedy}",
         told.join(", ")
     ))
 }
@@ -138,17 +141,14 @@ enum Why {
 
 /// Whether some packets of a selector pass in clear, by policies behind a place, and why. In front of it
 /// nothing has changed.
-fn passed(
-    spd: &Spd,
-    direction: Direction,
-    selector: &Selector,
-    behind: Option<(u32, u32)>,
-    work: &mut usize,
-) -> Option<Why> {
-    for policy in spd.policies(direction) {
-        *work = work.checked_sub(1)?;
+fn passed(spd: &Spd, selector: &Selector, place: (u32, u32), work: &mut usize) -> Option<Why> {
+    for policy in spd.policies(Direction::Out) {
+        *work -= 1;
+        if *work == 0 {
+            return None;
+        }
         let spec = &policy.spec;
-        let is_in_front = behind.is_some_and(|place| (spec.priority, policy.index) < place);
+        let is_in_front = (spec.priority, policy.index) < place;
         let is_bypass = spec.action == Action::Bypass;
         if is_bypass && !is_in_front && spec.selector.overlaps(selector) {
             return Some(Why::Policy(policy.index));
@@ -157,5 +157,5 @@ fn passed(
             return None;
         }
     }
-    (spd.default_action(direction) == DefaultAction::Accept).then_some(Why::Default)
+    (spd.default_action(Direction::Out) == DefaultAction::Accept).then_some(Why::Default)
 }

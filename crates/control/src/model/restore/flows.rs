@@ -142,7 +142,7 @@ impl LostFlows {
         former: &FormerPorts,
         desired: &Desired,
     ) {
-        self.of_firewall.extend(former.vrfs_of_firewall(&firewall, desired));
+        self.of_firewall = former.vrfs_of_firewall(&firewall, desired).into_iter().collect();
         self.firewall = Some(firewall);
     }
 

@@ -406,6 +406,28 @@ fn a_firewall_that_another_file_leaves_out_leaves_nothing_open() {
             assert_eq!((report.dropping, report.lacking), (vec![], vec![]), "{former} {file}");
         }
     }
+
+    // Nobody knows where one was that cannot be read.
+    let mut control = keeping(&smaller);
+    replace_firewall(&mut control, &both);
+    let added = control.take_changes();
+    let unread = added.text.replace("firewall replace {", "firewall replace [{");
+    assert_ne!(unread, added.text);
+    let (restored, report) =
+        restore(&commented, &[Changes { text: unread, ..Changes::default() }], false);
+    let names: Vec<_> = report.dropping.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!((&*names, report.refusals), (&["blue", "main"][..], 1), "{report:?}");
+    assert_eq!(report.lacking, ["red"]);
+    assert_eq!(wall_of(&restored, "main"), Some(Wall::Drop));
+
+    // A VRF that only one before the last was in needs none.
+    let mut control = keeping(&smaller);
+    replace_firewall(&mut control, &both);
+    replace_firewall(&mut control, &format!("[firewall]\n{}", zone("n", "red1")));
+    for changes in [control.take_changes(), control.all_changes()] {
+        let (_, report) = restore(&commented, &[changes], false);
+        assert_eq!((report.dropping, report.lacking), (vec![], vec!["red".to_owned()]));
+    }
 }
 
 fn strings(words: &[&str]) -> Vec<String> {
