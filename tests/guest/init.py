@@ -2,7 +2,8 @@
 """The first process of the guest: mounts what a system needs, then runs the commands that the tests send.
 
 The guest's root is the host's, read-only, so that every tool the tests need is there. Commands come as one JSON
-object a line on the second console (the first belongs to the kernel's messages), and each gets one line in answer:
+object a line on the second console (the first belongs to the kernel's messages), and each gets one line in answer.
+Empty lines get none:
 
     {"run": ["ip", "link"], "input": "...", "timeout": 10}   ->  {"code": 0, "out": "...", "err": "..."}
     {"start": ["iperf3", "-s"]}                              ->  {"job": 1}
@@ -97,6 +98,8 @@ def main():
     with os.fdopen(channel, "r+b", buffering=0) as stream, os.fdopen(os.dup(channel), "rb") as requests:
         stream.write(b'{"ready": true}\n')
         for line in requests:
+            if line == b"\n":
+                continue
             try:
                 reply = answer(jobs, json.loads(line))
             except Exception as error:  # The tests must hear of it; a first process that ends takes the kernel with it.

@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 
 from harness import ping, xstate
@@ -107,6 +108,8 @@ class Guest(Place):
         to_guest, self._requests = os.pipe()
         self._answers, from_guest = os.pipe()
         self._pending = b""
+        self._stopping = threading.Event()
+        self._waking = threading.Thread(target=self._wake, daemon=True)
         self._log = tempfile.TemporaryFile("w+", errors="replace")
         self._home = tempfile.TemporaryDirectory(prefix="hitpath-guest-")
         kernel = [os.environ.get(KERNEL) or CACHE / "linux.uml"]
@@ -141,6 +144,7 @@ class Guest(Place):
         os.close(from_guest)
         try:
             self._read_answer(120, "the guest did not start")
+            self._waking.start()
             if completed:
                 self._note_area()
         except CommandFailed:
@@ -181,15 +185,30 @@ class Guest(Place):
         self._log.seek(0)
         return self._log.read()
 
+    def _wake(self):
+        """Sends an empty line ten times a second.
+
+        The guest's kernel looks at its interfaces when a signal says that something has come by any of its
+        files. Now and then it misses the signal of a packet, which then waits for the next one.
+        """
+        while not self._stopping.wait(0.1):
+            try:
+                os.write(self._requests, b"\n")
+            except BrokenPipeError:
+                return
+
     def stop(self):
         """Ends the guest: every process that it consists of."""
-        os.close(self._requests)
-        os.close(self._answers)
+        self._stopping.set()
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         self._process.wait()
+        if self._waking.is_alive():
+            self._waking.join()
+        os.close(self._requests)
+        os.close(self._answers)
         self._log.close()
         self._home.cleanup()
 
