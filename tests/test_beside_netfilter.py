@@ -287,6 +287,7 @@ SCRIPTS = {
     "sctp-data-first": sctp(("left", 9, SCTPChunkData(tsn=1, data=b"data"))),
     "sctp-heartbeat-first": sctp(("left", 9, SCTPChunkHeartbeatReq()), ("right", 7, SCTPChunkHeartbeatReq())),
     "sctp-restart": sctp(*ASSOCIATION, *RESTART),
+    "sctp-restart-in-shutdown": sctp(*ASSOCIATION, ("left", 9, SCTPChunkShutdown(cumul_tsn_ack=1)), *RESTART),
     "sctp-restart-of-the-server": sctp(*ASSOCIATION, *turned(RESTART)),
     "sctp-init-again": sctp(ASSOCIATION[0], ASSOCIATION[0], *ASSOCIATION[1:]),
     "gre": [("left", IP(src=LEFT, dst=RIGHT, proto=47) / Raw(bytes(12))), ("right", IP(src=RIGHT, dst=LEFT, proto=47) / Raw(bytes(12)))],
@@ -340,6 +341,13 @@ REASONS = {
     "An error is about what was sent": {
         "error-about-an-answer-that-was-not": [(1, "1 passed", "dropped")],
         "error-about-tcp-out-of-window": [(7, "1 passed", "dropped")],
+    },
+    "SCTP that restarts keeps its state until the cookie comes": {
+        "sctp-restart-in-shutdown": [
+            (0, "CLOSED [UNREPLIED]", "COOKIE_WAIT [UNREPLIED]"),
+            (5, "CLOSED [ASSURED]", "SHUTDOWN_SENT [ASSURED]"),
+            (6, "COOKIE_WAIT [ASSURED]", "SHUTDOWN_SENT [ASSURED]"),
+        ],
     },
     "SCTP begins in COOKIE_WAIT": {
         **{name: [(0, "CLOSED [UNREPLIED]", "COOKIE_WAIT [UNREPLIED]")]
