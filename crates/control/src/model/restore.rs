@@ -124,33 +124,17 @@ impl Control {
                     }
                     continue;
                 }
-                Some(rest) if !is_same_file => {
-                    restored.left += 1;
-                    if !is_policy(rest) && !rest.starts_with("firewall ") {
-                        continue;
-                    }
-                    match parse(rest, keys) {
-                        Ok(Parsed::Request(request)) => {
-                            flows.lost.note_left(&request, &former, draft.desired);
-                            if let Some(vrf) = vrf_of_policy(&request) {
-                                without_policies.extend(draft.require_policies(Some(vrf)));
-                            }
-                        }
-                        Ok(Parsed::WithoutKey(_)) => {}
-                        Err(refusal) => {
-                            restored.refuse(rest, &refusal);
-                            flows.lost.note_unread(rest);
-                            if is_policy(rest) && !has_unknown_policies {
-                                has_unknown_policies = true;
-                                without_policies.extend(draft.require_policies(None));
-                            }
-                        }
-                    }
-                    continue;
-                }
                 Some(rest) => (rest, Origin::Configuration),
                 None => (line, Origin::Runtime),
             };
+            // What was of the former file, in whose place another says what is so.
+            let is_former = !is_same_file && origin == Origin::Configuration;
+            if is_former {
+                restored.left += 1;
+                if !is_policy(command) && !command.starts_with("firewall ") {
+                    continue;
+                }
+            }
             let request = match parse(command, keys) {
                 Ok(Parsed::Request(request)) => *request,
                 Ok(Parsed::WithoutKey(name)) => {
@@ -169,6 +153,13 @@ impl Control {
                     continue;
                 }
             };
+            if is_former {
+                flows.lost.note_left(&request, &former, draft.desired);
+                if let Some(vrf) = vrf_of_policy(&request) {
+                    without_policies.extend(draft.require_policies(Some(vrf)));
+                }
+                continue;
+            }
             let is_flow = matches!(&request, Request::FlowChange(changes) if !changes.replace);
             if !is_flow || flows.origin != Some(origin) {
                 flows.make(&mut draft, is_same_file, &mut has_lost, &mut restored);

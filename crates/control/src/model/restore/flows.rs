@@ -135,7 +135,7 @@ impl LostFlows {
         }
     }
 
-    /// A firewall is refused.
+    /// A firewall is refused. It would have taken the place of those before it.
     pub(super) fn note_firewall(
         &mut self,
         firewall: Box<FirewallSpec>,
@@ -144,6 +144,7 @@ impl LostFlows {
     ) {
         self.of_firewall = former.vrfs_of_firewall(&firewall, desired).into_iter().collect();
         self.firewall = Some(firewall);
+        self.is_firewall_unread = false;
     }
 
     /// Its ports may be in other VRFs since.

@@ -424,7 +424,12 @@ fn a_firewall_that_another_file_leaves_out_leaves_nothing_open() {
     let mut control = keeping(&smaller);
     replace_firewall(&mut control, &both);
     replace_firewall(&mut control, &format!("[firewall]\n{}", zone("n", "red1")));
-    for changes in [control.take_changes(), control.all_changes()] {
+    let since = control.take_changes();
+    // Whether that one can be read or not.
+    let text = since.text.replacen("firewall replace {", "firewall replace [{", 1);
+    assert_eq!(text.matches("firewall replace {").count(), 1);
+    let unread = Changes { text, ..Changes::default() };
+    for changes in [since, unread, control.all_changes()] {
         let (_, report) = restore(&commented, &[changes], false);
         assert_eq!((report.dropping, report.lacking), (vec![], vec!["red".to_owned()]));
     }
