@@ -102,9 +102,12 @@ def test_statistics_add_up(hosts):
     assert drops.get("qdisc_overlimit", 0) + drops.get("qdisc_codel", 0) == tbf["drops"]
     ports = {port["name"]: port["statistics"] for port in gateway.json("show", "ports")}
     assert ports["right"]["tx_bytes"] >= tbf["bytes"]
-    text = qdisc(gateway, "show").stdout
+    text = gateway.run("-s", "qdisc", "show").stdout
     assert re.search(r"^qdisc tbf 1: dev right root rate 20Mbit burst 16Kb lat ", text)
     assert f" Sent {tbf['bytes']} bytes {tbf['packets']} pkt (dropped {tbf['drops']}, " in text
+    assert qdisc(gateway, "show").stdout.splitlines() == [
+        line for line in text.splitlines() if line.startswith("qdisc ")
+    ]
 
 
 def test_wrong_words_are_refused(hosts):

@@ -24,7 +24,7 @@ pub(crate) struct ShowOptions {
     #[arg(long, overrides_with = "brief")]
     brief: bool,
 
-    /// What links have received and sent, and what rules of filters have decided
+    /// What links have received and sent, what qdiscs have, and what rules of filters have decided
     #[arg(short, long, action = clap::ArgAction::Count)]
     statistics: u8,
 

@@ -21,6 +21,7 @@ use super::filters::FilterKey;
 use super::flows::{self, KnownNames};
 use super::journal::Journal;
 use super::qdiscs::{DesiredQdisc, node_at};
+use super::reload::ports::{desired_port, port_changes};
 use super::routes::is_as_said;
 use crate::config::{Config, VrfSettings, qdisc_spec};
 use crate::describe;
@@ -260,35 +261,12 @@ impl<'a> Differ<'a> {
     fn say_what_changed(&mut self, name: &str, said: &PortSettings, port: &DesiredPort) {
         // That of a VLAN is at most its parent's, whatever was said.
         let most = self.desired.most_mtu(port);
-        let (mtu, is) = (mtu_said(said, port).min(most), port.mtu.min(most));
-        let up = port.up;
-        let mut words = Vec::new();
+        let found = Found { mtu: mtu_said(said, port), ..port.found };
+        let of_file = desired_port(said, said.vrf.clone(), port.id, found);
+        let mut words = port_changes(&of_file, port, most);
         if said.kind != port.settings.kind {
-            words.push(format!("{} -> {}", said.kind.name(), port.settings.kind.name()));
+            words.insert(0, format!("{} -> {}", said.kind.name(), port.settings.kind.name()));
         }
-        if port.vrf != said.vrf {
-            words.push(format!("vrf {} -> {}", said.vrf, port.vrf));
-        }
-        if is != mtu {
-            words.push(format!("mtu {mtu} -> {is}"));
-        }
-        if up != said.up {
-            words.push(if up { "up" } else { "down" }.to_owned());
-        }
-        if port.side != said.side {
-            words.push(format!("side {} -> {}", said.side, port.side));
-        }
-        if port.reverse_path != said.reverse_path {
-            words.push(format!("rpf {} -> {}", said.reverse_path, port.reverse_path));
-        }
-        if port.mss != said.mss {
-            words.push(format!("mss {} -> {}", said.mss, port.mss));
-        }
-        let own: Vec<_> = port.addresses.iter().map(|(own, _)| *own).collect();
-        let gone = said.addresses.iter().filter(|said| !own.contains(said));
-        words.extend(gone.map(|own| format!("- address {own}")));
-        let come = own.iter().filter(|own| !said.addresses.contains(own));
-        words.extend(come.map(|own| format!("+ address {own}")));
         if !words.is_empty() {
             self.say(ChangeKind::Modified, "port", format!("{name}: {}", words.join(", ")));
         }

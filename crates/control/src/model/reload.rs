@@ -3,7 +3,7 @@
 //! A reload makes everything that the file says so, whatever commands have made of it since; takes
 //! away what an earlier file said and this one does not; and leaves alone what commands have added.
 
-mod ports;
+pub(super) mod ports;
 mod vrfs;
 
 use core::fmt;

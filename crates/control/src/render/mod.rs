@@ -126,7 +126,9 @@ fn whole_records(request: &Request, reply: &Reply, links: &[LinkView], options: 
         Reply::Routes(views) => views.iter().for_each(|view| net::route(&mut text, request, view)),
         Reply::Rules(views) => views.iter().for_each(|view| net::rule(&mut text, view)),
         Reply::NextHops(views) => views.iter().for_each(|view| net::next_hop(&mut text, view)),
-        Reply::Qdiscs(views) => views.iter().for_each(|view| qdisc::qdisc(&mut text, view)),
+        Reply::Qdiscs(views) => {
+            views.iter().for_each(|view| qdisc::qdisc(&mut text, view, options.statistics));
+        }
         Reply::Vrfs(views) => net::vrfs(&mut text, views),
         Reply::Filters(views) => {
             views.iter().for_each(|view| filter::filter(&mut text, view, options.statistics));

@@ -1,10 +1,10 @@
-//! Queueing disciplines, as `tc -s qdisc show` prints them.
+//! Queueing disciplines, as `tc qdisc show` prints them, and with statistics `tc -s qdisc show`.
 
 use core::fmt::Write;
 
 use api::{FlowQueueStatistics, QdiscOptions, QdiscView};
 
-pub(super) fn qdisc(text: &mut String, view: &QdiscView) {
+pub(super) fn qdisc(text: &mut String, view: &QdiscView, with_statistics: bool) {
     let place = view.parent.as_ref().map_or("root".to_owned(), |parent| format!("parent {parent}"));
     let vrf = if view.is_vrf { " vrf" } else { "" };
     let _ = write!(text, "qdisc {} {} dev {}{vrf} {place} ", view.kind, view.handle, view.dev);
@@ -38,10 +38,23 @@ pub(super) fn qdisc(text: &mut String, view: &QdiscView) {
         }
         QdiscOptions::Pfifo { limit } => _ = write!(text, "limit {limit}p "),
     }
+    text.push('\n');
+    if with_statistics {
+        statistics(text, view);
+    }
+    if view.root && !view.back_pressure {
+        text.push_str(
+            "  no back-pressure: the port takes all packets at once, so that none waits here (a \
+            tbf above it gives a rate)\n",
+        );
+    }
+}
+
+fn statistics(text: &mut String, view: &QdiscView) {
     let QdiscView { bytes, packets, drops, overlimits, requeues, backlog, qlen, .. } = view;
     let _ = writeln!(
         text,
-        "\n Sent {bytes} bytes {packets} pkt (dropped {drops}, overlimits {overlimits} requeues \
+        " Sent {bytes} bytes {packets} pkt (dropped {drops}, overlimits {overlimits} requeues \
         {requeues}) "
     );
     let _ = writeln!(text, " backlog {} {qlen}p requeues {requeues}", shown_size(*backlog));
@@ -75,12 +88,6 @@ pub(super) fn qdisc(text: &mut String, view: &QdiscView) {
     }
     if view.not_handed_over > 0 {
         let _ = writeln!(text, "  not handed over by other workers {}", view.not_handed_over);
-    }
-    if view.root && !view.back_pressure {
-        text.push_str(
-            "  no back-pressure: the port takes all packets at once, so that none waits here (a \
-            tbf above it gives a rate)\n",
-        );
     }
 }
 

@@ -303,7 +303,12 @@ impl Draft<'_> {
 }
 
 /// The port as the file says.
-fn desired_port(settings: &PortSettings, vrf: String, id: PortId, found: Found) -> DesiredPort {
+pub(in crate::model) fn desired_port(
+    settings: &PortSettings,
+    vrf: String,
+    id: PortId,
+    found: Found,
+) -> DesiredPort {
     DesiredPort {
         id,
         settings: settings.clone(),
@@ -336,7 +341,11 @@ fn addresses(port: &DesiredPort) -> Vec<IpPrefix> {
 
 /// What is different about a port, in words. Its parents take packets of `most` bytes: an MTU
 /// above that is not the one in force.
-pub(super) fn port_changes(is: &DesiredPort, wanted: &DesiredPort, most: u16) -> Vec<String> {
+pub(in crate::model) fn port_changes(
+    is: &DesiredPort,
+    wanted: &DesiredPort,
+    most: u16,
+) -> Vec<String> {
     let mut changes = Vec::new();
     if is.vrf != wanted.vrf {
         changes.push(format!("vrf {} -> {}", is.vrf, wanted.vrf));

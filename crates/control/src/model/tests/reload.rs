@@ -60,6 +60,21 @@ fn the_difference_is_told() {
     assert!(told.contains("~ vrf main: default in accept -> block"), "{told}");
 }
 
+/// The first address of a port is what its packets are masqueraded with.
+#[test]
+fn another_order_of_addresses_is_told() {
+    let file = BASE.replace("192.168.13.1/24\"", "192.168.13.1/24\", \"192.168.14.1/24\"");
+    assert_ne!(file, BASE);
+    let mut control = running(&file);
+    for line in ["addr del 192.168.13.1/24 dev lan", "addr add 192.168.13.1/24 dev lan"] {
+        run(&mut control, line).unwrap();
+    }
+    let said = "~ port lan: addresses in another order";
+    assert_eq!(control.difference(&load("test.toml", &file).unwrap()).to_string(), said);
+    assert_eq!(reload(&mut control, &file).unwrap(), said);
+    assert_eq!(control.difference(&load("test.toml", &file).unwrap()).to_string(), "");
+}
+
 /// Who reloads a file with an SA, and without policies, is told that it closes a VRF.
 #[test]
 fn a_vrf_that_becomes_a_gateway_is_told() {
