@@ -288,6 +288,10 @@ SCRIPTS = {
     "sctp-heartbeat-first": sctp(("left", 9, SCTPChunkHeartbeatReq()), ("right", 7, SCTPChunkHeartbeatReq())),
     "sctp-restart": sctp(*ASSOCIATION, *RESTART),
     "sctp-restart-in-shutdown": sctp(*ASSOCIATION, ("left", 9, SCTPChunkShutdown(cumul_tsn_ack=1)), *RESTART),
+    "sctp-restart-while-it-ends": sctp(
+        *ASSOCIATION, ("left", 9, SCTPChunkShutdown(cumul_tsn_ack=1)), ("right", 7, SCTPChunkShutdownAck()), RESTART[0],
+        ("right", 7, SCTPChunkShutdownAck()), ("left", 7, SCTPChunkShutdownComplete(TCB=1)),
+    ),
     "sctp-restart-of-the-server": sctp(*ASSOCIATION, *turned(RESTART)),
     "sctp-init-again": sctp(ASSOCIATION[0], ASSOCIATION[0], *ASSOCIATION[1:]),
     "gre": [("left", IP(src=LEFT, dst=RIGHT, proto=47) / Raw(bytes(12))), ("right", IP(src=RIGHT, dst=LEFT, proto=47) / Raw(bytes(12)))],
@@ -347,6 +351,11 @@ REASONS = {
             (0, "CLOSED [UNREPLIED]", "COOKIE_WAIT [UNREPLIED]"),
             (5, "CLOSED [ASSURED]", "SHUTDOWN_SENT [ASSURED]"),
             (6, "COOKIE_WAIT [ASSURED]", "SHUTDOWN_SENT [ASSURED]"),
+        ],
+        "sctp-restart-while-it-ends": [
+            (0, "CLOSED [UNREPLIED]", "COOKIE_WAIT [UNREPLIED]"),
+            (8, "dropped", "1 passed"),
+            (8, "SHUTDOWN_ACK_SENT [ASSURED]", "CLOSED [ASSURED]"),
         ],
     },
     "SCTP begins in COOKIE_WAIT": {

@@ -61,6 +61,7 @@ CASES = {
 } | {
     "tcp-unacknowledged": tcp(*OPEN, *DATA, (C, "PA", {"data": b"data"}), (S, "A")),
     "udp-stream": [udp("left"), udp("right"), PAUSE, udp("left"), udp("right")],
+    "udp-late-answer": [udp("left"), PAUSE, udp("right"), udp("left")],
     "udp-one-way": [udp("left"), PAUSE, udp("left")],
 }
 """Name -> packets."""

@@ -232,7 +232,8 @@ REASONS = {
     },
     "SCTP has ports and states": {
         **{name: SCTP for name in (
-            "sctp-life", "sctp-abort", "sctp-heartbeat-first", "sctp-init-again", "sctp-restart", "sctp-restart-in-shutdown", "sctp-restart-of-the-server",
+            "sctp-life", "sctp-abort", "sctp-heartbeat-first", "sctp-init-again", "sctp-restart", "sctp-restart-in-shutdown",
+            "sctp-restart-while-it-ends", "sctp-restart-of-the-server",
         )},
         "sctp-wrong-tag": [(4, "1 passed", "dropped"), ("flow", "rpl ip right", 4, 3), ("flow", "inv ip", 0, 1), *SCTP],
         "sctp-data-first": [(0, "1 passed", "dropped"), ("flow", "inv ip", 0, 1), ("flow", "new ip", 1, 0), SCTP[0]],

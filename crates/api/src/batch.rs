@@ -54,6 +54,10 @@ pub struct BatchReport {
     /// should know about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warned: Option<BatchWarning>,
+    /// What all of them together may let out in clear, as they took outbound policies, and which VRFs
+    /// are closed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub let_out: Option<String>,
     /// What a lookup costs from now on, where policies were added or changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bounds: Vec<SpdBound>,

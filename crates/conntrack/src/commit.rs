@@ -326,7 +326,7 @@ impl Connections {
         let created = |entry: &Entry| entry.cold.0[cold::CREATED].load(Ordering::Acquire);
         let master = master.map(|(index, entry)| Master::new(index, entry.map_or(0, created)));
         store(cold::MASTER, master.unwrap_or(Master::NONE).0);
-        store(cold::KEPT, kept.0);
+        store(cold::KEPT, kept.born(generation).0);
 
         for (word, hash) in cold::HASHES.into_iter().zip(hashes) {
             store(word, hash);

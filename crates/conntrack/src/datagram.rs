@@ -40,14 +40,14 @@ pub(crate) fn judge(
         flags = flags.with(Flags::REPLIED);
     }
     let has_replied = flags.has(Flags::REPLIED);
+    // The first answer alone, however late, makes no stream.
+    let is_answered = control.flags().has(Flags::REPLIED);
     let state = match state {
-        State::UdpUnreplied | State::UdpReplied if has_replied => match is_stream(original, tick) {
-            true => {
-                flags = flags.with(Flags::ASSURED);
-                State::UdpStream
-            }
-            false => State::UdpReplied,
-        },
+        State::UdpUnreplied | State::UdpReplied if is_answered && is_stream(original, tick) => {
+            flags = flags.with(Flags::ASSURED);
+            State::UdpStream
+        }
+        State::UdpUnreplied if has_replied => State::UdpReplied,
         State::Generic if has_replied => {
             flags = flags.with(Flags::ASSURED);
             State::Generic

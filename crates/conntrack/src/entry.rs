@@ -105,13 +105,31 @@ impl Kept {
 
     #[must_use]
     pub(crate) fn with_helper(self, helper: u16) -> Self {
-        Self::new(helper, self.class(), self.counted())
+        Self(self.0 & !0xffff | u64::from(helper))
     }
 
     #[must_use]
     pub(crate) fn with_class(self, class: u16) -> Self {
-        Self::new(self.helper(), class, self.counted())
+        Self(self.0 & !0xffff_0000 | u64::from(class) << 16)
     }
+
+    /// The same of a connection whose first generation this is.
+    #[must_use]
+    pub(crate) fn born(self, generation: u32) -> Self {
+        let others = self.0 << (64 - Self::BORN) >> (64 - Self::BORN);
+        Self(others | u64::from(generation) << Self::BORN)
+    }
+
+    /// Whether a generation is the present one of the connection, or was since it was made. After so many
+    /// changes that the bits do not tell when it was made, fewer are known.
+    pub(crate) fn has_been(self, generation: u32, present: u32) -> bool {
+        let born = (self.0 >> Self::BORN) as u32;
+        let changes = present.wrapping_sub(born) & u32::MAX >> (Self::BORN - 32);
+        present.wrapping_sub(generation) <= changes
+    }
+
+    /// From this bit on: the lowest bits of the first generation.
+    const BORN: u32 = 40;
 }
 
 /// Bits of the control word from bit 8 on.

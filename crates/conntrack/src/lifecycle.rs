@@ -10,7 +10,7 @@ use crate::connection::{Connection, DirectionCounters, Ended, Reason};
 use crate::ct_state::{Direction, Handle};
 use crate::entry::{Control, Flags, Kept, Master, Side, cold, word};
 use crate::places::{Due, time_of};
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 use crate::table::Connections;
 use crate::tcp;
 use crate::timeout::{LONGEST, PolicyId, State, TICK_BITS, tick};
@@ -451,15 +451,12 @@ impl Connections {
     }
 
     /// Changes the mark, of which bits outside `mask` stay, and the connection's generation with
-    /// it. Returns the new name; `None` if the connection is not there.
+    /// it, unless it is so already. Returns the new name; `None` if the connection is not there.
     pub fn set_mark(&self, handle: Handle, mark: u32, mask: u32) -> Option<Handle> {
         let place = &self.entries.get(handle.index as usize)?.lines[1].0[word::IDENTITY];
         self.amend(handle, || {
-            let change = |old: u64| {
-                let (mark, mask) = (u64::from(mark), u64::from(mask));
-                Some(old & !mask | mark & mask)
-            };
-            let _ = place.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+            let (mark, mask) = (u64::from(mark), u64::from(mask));
+            put(place, |old| old & !mask | mark & mask)
         })
     }
 
@@ -468,21 +465,17 @@ impl Connections {
         let line = &self.entries.get(handle.index as usize)?.cold;
         self.amend(handle, || {
             let words = [(cold::LABEL_LOW, 0), (cold::LABEL_HIGH, 64)];
-            for (word, shift) in words {
+            words.into_iter().fold(false, |is_other, (word, shift)| {
                 let (label, mask) = ((label >> shift) as u64, (mask >> shift) as u64);
-                let change = |old: u64| Some(old & !mask | label & mask);
-                let _ = line.0[word].fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
-            }
+                put(&line.0[word], |old| old & !mask | label & mask) | is_other
+            })
         })
     }
 
     /// As [`Connections::set_mark`], of the helper.
     pub fn set_helper(&self, handle: Handle, helper: u16) -> Option<Handle> {
         let line = &self.entries.get(handle.index as usize)?.cold;
-        self.amend(handle, || {
-            let change = |old: u64| Some(Kept(old).with_helper(helper).0);
-            let _ = line.0[cold::KEPT].fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
-        })
+        self.amend(handle, || put(&line.0[cold::KEPT], |old| Kept(old).with_helper(helper).0))
     }
 
     /// Has a connection count for another class, whatever that one's limits. Decisions about it stay.
@@ -503,11 +496,13 @@ impl Connections {
         self.under_locks(handle, change).is_some()
     }
 
-    /// Changes a live connection and its generation. The shards of its tuples are locked, so that
-    /// it does not end meanwhile.
-    fn amend(&self, handle: Handle, change: impl FnOnce()) -> Option<Handle> {
+    /// Changes a live connection, and its generation if it is another then. The shards of its tuples are
+    /// locked, so that it does not end meanwhile.
+    fn amend(&self, handle: Handle, change: impl FnOnce() -> bool) -> Option<Handle> {
         let change = || {
-            change();
+            if !change() {
+                return handle;
+            }
             loop {
                 let from = self.control(handle.index);
                 if self.change(handle.index, from, from.changed()) {
@@ -551,6 +546,12 @@ impl Connections {
         };
         self.under_locks(handle, set) == Some(true)
     }
+}
+
+/// Changes a word. Returns whether it is another one then.
+fn put(word: &AtomicU64, change: impl Fn(u64) -> u64) -> bool {
+    let before = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));
+    before.is_ok_and(|before| before != change(before))
 }
 
 /// Whether an established connection has the timeout of one that waits for an answer: what one side

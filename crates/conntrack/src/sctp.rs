@@ -1,10 +1,12 @@
 //! SCTP (RFC 9260), with the states that nf_conntrack has for a middlebox.
 //!
 //! A packet must carry the tag that its receiver has chosen. `Side::sent` has the tag that a side
-//! has chosen (lower half) and the one that it uses where nobody was seen to choose (upper half);
+//! has chosen (lower half) and, where the other one was not seen to choose, the one that it uses
+//! (upper half). Once both have chosen, the upper half is the tag of the INIT that its INIT ACK answered.
 //! `Side::window` has the tag of an INIT or INIT ACK that is to restart the association, which
 //! counts when the side has sent a cookie under it (lower half), and the tag to which it has sent a
-//! cookie echo under its own (upper half).
+//! cookie echo under its own (upper half). Anybody can send an INIT in the name of a side: what an
+//! INIT ACK has answered, and a cookie echo was sent to, stands in spite of it.
 
 use crate::ct_state::Direction;
 use crate::entry::{Control, Flags, Outcome, Side};
@@ -26,8 +28,25 @@ impl Side {
         (self.sent >> 32) as u32
     }
 
+    /// The tag that an INIT of the other one had which its INIT ACK has answered.
+    fn answered(&self, other: &Self) -> Option<u32> {
+        let have_chosen = self.chosen() != 0 && other.chosen() != 0;
+        Some((self.sent >> 32) as u32).filter(|answered| have_chosen && *answered != 0)
+    }
+
+    fn answering(self, other: &Self, tag: u32) -> Self {
+        match self.chosen() != 0 && other.chosen() != 0 {
+            true => Self { sent: u64::from(tag) << 32 | u64::from(self.chosen()), ..self },
+            false => self,
+        }
+    }
+
     fn restart(&self) -> u32 {
         self.window as u32
+    }
+
+    fn restarting(self, tag: u32) -> Self {
+        Self { window: self.window & !u64::from(u32::MAX) | u64::from(tag), ..self }
     }
 
     fn echoed(&self) -> u32 {
@@ -77,7 +96,11 @@ pub(crate) fn judge(
     // The T bit: the sender has no association, and reflects the tag of what it answers.
     let is_reflected = ends && chunks.reflected && own.chosen() != 0 && chunks.tag == own.chosen();
     let is_cookie = chunks.has(Chunks::INIT_ACK | Chunks::COOKIE_ECHO | Chunks::COOKIE_ACK);
-    if !(is_right && !(ends && chunks.reflected) || is_reflected || is_cookie && is_restart) {
+    // Of a restart, lost behind us and sent again.
+    let is_echoed =
+        chunks.has(Chunks::COOKIE_ECHO) && own.echoed() != 0 && chunks.tag == own.echoed();
+    let is_of_restart = is_cookie && is_restart || is_echoed;
+    if !(is_right && !(ends && chunks.reflected) || is_reflected || is_of_restart) {
         return Outcome::Invalid;
     }
     let mut next = own;
@@ -89,17 +112,22 @@ pub(crate) fn judge(
             State::SctpCookieWait if direction == Direction::Reply => {
                 next = own.choosing(chunks.initiate);
             }
-            _ if is_restart => next.window = chunks.initiate.into(),
+            _ if is_restart => {
+                next = next.answering(&peer, chunks.tag);
+                next.window = chunks.initiate.into();
+            }
             _ => return Outcome::Pass,
         }
     }
     // The tag of the INIT ACK that the cookie is of: one of an INIT that somebody forged since is another.
     let echoed = peer.echoed();
-    let is_cookie_echo = chunks.has(Chunks::COOKIE_ECHO) && own.restart() != 0 && is_restart;
+    let is_acknowledging = chunks.has(Chunks::COOKIE_ACK | Chunks::COOKIE_ECHO) && is_right;
+    let chosen = peer.answered(&own).unwrap_or(own.restart());
+    let is_cookie_echo = chunks.has(Chunks::COOKIE_ECHO) && is_restart && !is_echoed && chosen != 0;
     if is_cookie_echo {
         let window = u64::from(peer.restart()) << 32;
-        next = Side { window, ..own.choosing(own.restart()) };
-    } else if chunks.has(Chunks::COOKIE_ACK) && is_right && echoed != 0 && echoed != own.chosen() {
+        next = Side { window, ..own.choosing(chosen) };
+    } else if is_acknowledging && echoed != 0 && echoed != own.chosen() {
         next = own.choosing(echoed);
     } else if chunks.has(Chunks::COOKIE_ACK) && own.restart() != 0 && is_restart {
         next = own.choosing(own.restart());
@@ -110,7 +138,9 @@ pub(crate) fn judge(
     }
     let state = match after(state, direction, chunks) {
         // The ends that were shutting down are gone.
-        State::SctpShutdownSent | State::SctpShutdownReceived if is_cookie_echo => {
+        State::SctpShutdownSent | State::SctpShutdownReceived | State::SctpShutdownAckSent
+            if is_cookie_echo =>
+        {
             State::SctpCookieEchoed
         }
         state => state,
@@ -126,17 +156,15 @@ fn init(control: Control, own: Side, direction: Direction, chunks: &Chunks) -> O
         return Outcome::Invalid;
     }
     match (control.state(), direction) {
-        (State::SctpClosed | State::SctpShutdownAckSent, _) => Outcome::Renew,
-        // Nobody has replied: sent again, perhaps by a host that has begun anew.
+        (State::SctpClosed, _) => Outcome::Renew,
+        // Nobody has replied: sent again, perhaps by a host that has begun anew. The association and its
+        // translation must not last as long as somebody tries.
         (State::SctpCookieWait, Direction::Original) if !control.flags().has(Flags::REPLIED) => {
-            Outcome::Update(control, own.choosing(chunks.initiate))
+            Outcome::Unrenewed(own.choosing(chunks.initiate))
         }
-        // INITs that cross, and an association that restarts (RFC 9260 section 5.2).
-        _ => {
-            let echoed = own.window & !u64::from(u32::MAX);
-            let own = Side { window: echoed | u64::from(chunks.initiate), ..own };
-            Outcome::Update(control, own)
-        }
+        // INITs that cross, and an association that restarts (RFC 9260 section 5.2). An end that awaits
+        // the SHUTDOWN COMPLETE of its SHUTDOWN ACK sends that again (section 9.2).
+        _ => Outcome::Update(control, own.restarting(chunks.initiate)),
     }
 }
 

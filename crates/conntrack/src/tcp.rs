@@ -132,7 +132,13 @@ fn syn(control: Control, own: Side, direction: Direction, segment: &Segment) -> 
         (State::TimeWait | State::Close | State::LastAck, _) => Outcome::Renew,
         // Sent again, perhaps by a host that has begun anew: nobody has replied yet. The connection
         // and its translation must not last as long as somebody tries.
-        (State::SynSent, Direction::Original) => Outcome::Unrenewed(offer(segment)),
+        (State::SynSent, Direction::Original) => {
+            let first = own.end().wrapping_sub(own.syn_data());
+            // Without its data (RFC 7413 section 4.1.3): the answer may be to the one with it.
+            let is_shorter = segment.sequence.wrapping_add(1) == first
+                && segment.end().wrapping_sub(first) < own.syn_data();
+            Outcome::Unrenewed(if is_shorter { own } else { offer(segment) })
+        }
         (State::SynSent, Direction::Reply) => {
             let flags = flags.with(Flags::CROSSED).with(Flags::REPLIED);
             Outcome::Update(control.with(flags, State::SynSent2), offer(segment))

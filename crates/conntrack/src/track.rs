@@ -309,9 +309,13 @@ impl Connections {
             destination: (ports >> 32) as u16,
             role,
         };
+        let present = control.generation();
+        // A mark, a label or a helper was changed since: its packets on their way are translated as before.
+        let kept =
+            || Kept(self.entries[handle.index as usize].cold.0[cold::KEPT].load(Ordering::Acquire));
         let is_same = control.is_live()
-            && control.generation() == handle.generation
-            && self.control(handle.index).generation() == handle.generation;
+            && (present == handle.generation || kept().has_been(handle.generation, present))
+            && self.control(handle.index).generation() == present;
         let is_source = match direction {
             Direction::Original => control.flags().has(Flags::SNAT),
             Direction::Reply => control.flags().has(Flags::DNAT),

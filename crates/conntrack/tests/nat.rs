@@ -405,6 +405,43 @@ fn a_hairpin_is_translated_at_both_ends() {
     assert_eq!(back, original.reversed());
 }
 
+/// Packets on their way while a mark changes are translated as before, and none once the connection has
+/// ended.
+#[test]
+fn a_connection_translates_by_every_name_that_it_has_had() {
+    let mut nat = Nat::new(1, pool("192.0.2.1", "192.0.2.1", |_| ()));
+    let (first, _) = nat.open(flow(1, 1, 8)).unwrap();
+    let mut names = vec![first];
+    for mark in 1..300 {
+        names.push(nat.gate.table.set_mark(*names.last().unwrap(), mark, u32::MAX).unwrap());
+    }
+    let last = *names.last().unwrap();
+    // As it is.
+    assert_eq!(nat.gate.table.set_mark(last, 299, u32::MAX), Some(last));
+    for direction in [Direction::Original, Direction::Reply] {
+        let translated = |name: Handle| {
+            nat.gate.table.translation(name, direction).map(|translation| translation.tuple)
+        };
+        assert!(translated(first).is_some());
+        assert!(names.iter().all(|name| translated(*name) == translated(first)));
+        for generation in [first.generation.wrapping_sub(1), last.generation.wrapping_add(1)] {
+            assert_eq!(translated(Handle { generation, ..first }), None);
+        }
+    }
+    nat.close(last);
+    let are_gone = |nat: &Nat| {
+        let gone = |name: &Handle| nat.gate.table.translation(*name, Direction::Original).is_none();
+        names.iter().all(gone)
+    };
+    assert!(are_gone(&nat));
+    let (other, _) = nat.open(flow(2, 1, 8)).unwrap();
+    assert_eq!(other.index, first.index);
+    let marked = nat.gate.table.set_mark(other, 1, 1).unwrap();
+    assert!(are_gone(&nat));
+    assert!(nat.gate.table.translation(other, Direction::Original).is_some());
+    assert!(nat.gate.table.translation(marked, Direction::Original).is_some());
+}
+
 #[test]
 fn exhaustion_leaves_established_connections_alone() {
     let few = |settings: &mut PoolSettings| settings.ports = Some(2000..=2009);

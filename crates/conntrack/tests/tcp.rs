@@ -600,3 +600,15 @@ fn a_packet_opens_a_connection_anew_once() {
     assert!(it.gate.table.remove(handle, now, &mut |_| ()));
     assert!(!holds(&it, second.reference));
 }
+
+/// A Fast Open SYN is sent again without its data (RFC 7413 section 4.1.3), and the answer to the first
+/// one may come after that.
+#[test]
+fn a_syn_sent_again_without_its_data_is_answered_to_all_of_it() {
+    for (lengths, acknowledgment) in [([500, 0], 1501), ([500, 0], 1001), ([0, 500], 1501)] {
+        let mut it = Connection::new();
+        lengths.into_iter().for_each(|length| _ = it.client(segment("S", 1000, 0, length)));
+        assert_eq!(it.server(segment("SA", 5000, acknowledgment, 0)), REPLY, "{acknowledgment}");
+        assert_eq!(it.client(segment("A", acknowledgment, 5001, 0)), EST);
+    }
+}

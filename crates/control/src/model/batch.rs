@@ -9,6 +9,7 @@ use api::{
 use packet::Time;
 use tables::Tables;
 
+use super::unprotected::Before;
 use super::{Control, Draft, many, spd};
 
 impl Control {
@@ -27,6 +28,7 @@ impl Control {
             origin: Origin::Runtime,
             is_restoring: false,
             connections: Some(self.connections),
+            before: Before::default(),
             now,
             wrong_flow: None,
         };
@@ -99,6 +101,7 @@ impl Draft<'_> {
                 }
             }
         }
+        report.let_out = self.let_out();
         // A VRF that was removed again has no policies.
         report.bounds = touched
             .into_iter()

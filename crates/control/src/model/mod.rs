@@ -130,6 +130,8 @@ struct Draft<'c> {
     is_restoring: bool,
     /// What makes the connection table; in a rehearsal none is made.
     connections: Option<conntrack::Maker>,
+    /// What may be told of the change.
+    before: unprotected::Before,
     /// When this is.
     now: Time,
     /// The flow of the file for which a reload was refused.
@@ -155,6 +157,7 @@ impl<'c> Draft<'c> {
             origin,
             is_restoring: false,
             connections: None,
+            before: unprotected::Before::default(),
             now: Time::default(),
             wrong_flow: None,
         }
@@ -305,16 +308,18 @@ impl Control {
             origin: Origin::Runtime,
             is_restoring: false,
             connections: Some(self.connections),
+            before: unprotected::Before::default(),
             now,
             wrong_flow: None,
         };
         let outcome = draft.carry_out_or_forget(request, now);
+        let let_out = draft.let_out();
         let tables = draft.tables;
         if outcome.is_err() {
             self.sequences.undo();
             self.settle_sa_events();
         }
-        let mut reply = outcome?;
+        let mut reply = unprotected::with_warning(outcome?, let_out);
         if let Some(desired) = copy {
             self.desired = desired;
         }

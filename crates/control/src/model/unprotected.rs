@@ -13,33 +13,36 @@ use super::security::{find_policy, matches_policy};
 
 /// How many selectors may be told.
 const TOLD: usize = 10;
-/// How many policies may be looked at for one request: some ten milliseconds.
+/// How many policies may be looked at for one change of the tables: some ten milliseconds.
 const WORK: usize = 1 << 17;
 
+/// What is known of the time before a change of the tables, if a request of it may let something out.
+#[derive(Default)]
+pub(super) struct Before {
+    /// VRFs that were closed.
+    closed: Option<BTreeSet<VrfId>>,
+    /// Outbound policies of VRFs that protected or blocked, and are gone.
+    gone: Vec<Arc<Policy>>,
+}
+
 impl Draft<'_> {
-    /// Carries a request out. Whoever takes the last policy of a VRF is told that it is closed now, and
-    /// whoever takes one that protected or blocked packets that these may leave in clear.
+    /// Carries a request out, and takes note of what it may let out.
     pub(super) fn carry_out(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
-        if !matches!(
+        let may_let_out = matches!(
             request,
             Request::PolicyDelete(_) | Request::PolicyFlush(_) | Request::VrfSet(_)
-        ) {
+        );
+        // After a restart nobody listens.
+        if !may_let_out || self.is_restoring {
             return self.change(request, now);
         }
-        let was_closed: BTreeSet<_> = closed(&self.tables).map(|vrf| vrf.id).collect();
-        let concerned = self.keeping_in(&request);
-        let reply = self.change(request, now)?;
-        let is_closed = closed(&self.tables).filter(|vrf| !was_closed.contains(&vrf.id));
-        let mut doubts: Vec<_> = is_closed.map(|vrf| closed_by(&vrf.name)).collect();
-        doubts.extend(let_out(&concerned, &self.tables));
-        if doubts.is_empty() {
-            return Ok(reply);
+        if self.before.closed.is_none() {
+            self.before.closed = Some(closed(&self.tables).map(|vrf| vrf.id).collect());
         }
-        let removed = match reply {
-            Reply::Count(count) => format!("{count} removed. "),
-            _ => String::new(),
-        };
-        Ok(Reply::Warned(removed + &doubts.join(". ")))
+        let going = self.keeping_in(&request);
+        let reply = self.change(request, now)?;
+        self.before.gone.extend(going);
+        Ok(reply)
     }
 
     /// The outbound policies of VRFs that protect or block, of those that a request removes. A copy of all
@@ -64,6 +67,26 @@ impl Draft<'_> {
         };
         policies.filter(keeps_in).cloned().collect()
     }
+
+    /// What whoever made a change of the tables is told: who took the last policy of a VRF, that it is
+    /// closed now, and who took one that protected or blocked packets, that these may leave in clear.
+    pub(super) fn let_out(&self) -> Option<String> {
+        let Before { closed: was_closed, gone } = &self.before;
+        let was_closed = was_closed.as_ref()?;
+        let is_closed = closed(&self.tables).filter(|vrf| !was_closed.contains(&vrf.id));
+        let mut doubts: Vec<_> = is_closed.map(|vrf| closed_by(&vrf.name)).collect();
+        doubts.extend(passing(gone, &self.tables));
+        (!doubts.is_empty()).then(|| doubts.join(". "))
+    }
+}
+
+/// The answer to a request, with what is told of it besides.
+pub(super) fn with_warning(reply: Reply, warning: Option<String>) -> Reply {
+    let Some(warning) = warning else { return reply };
+    match reply {
+        Reply::Count(count) => Reply::Warned(format!("{count} removed. {warning}")),
+        _ => Reply::Warned(warning),
+    }
 }
 
 /// The VRFs that are IPsec gateways without policies.
@@ -83,53 +106,68 @@ fn closed_by(vrf: &str) -> String {
 /// What is said of policies that are gone, if packets that they protected or blocked pass in clear now.
 /// What may come in is not asked: beside policies a port that is protected lets packets in, a tunnel
 /// does, and a translation gives them other addresses.
-fn let_out(gone: &[Arc<Policy>], after: &Tables) -> Option<String> {
+fn passing(gone: &[Arc<Policy>], after: &Tables) -> Option<String> {
     let mut work = WORK;
     let mut told = Vec::new();
-    let mut first = None;
+    let (mut remedy, mut unknown) = (None, 0);
     for (at, policy) in gone.iter().enumerate() {
-        if told.len() == TOLD {
-            told.push(format!("{} more were not looked at", gone.len() - at));
-            break;
-        }
         let Some(vrf) = after.vrf(policy.spec.vrf).filter(|vrf| !vrf.is_closed()) else { continue };
+        if !vrf.spd.may_bypass(Direction::Out) {
+            continue;
+        }
         let place = (policy.spec.priority, policy.index);
         let selector = &policy.spec.selector;
-        let Some(why) = passed(&vrf.spd, selector, place, &mut work) else {
-            // It was not looked at to its end.
-            if work == 0 {
-                told.push(format!("{} more were not looked at", gone.len() - at));
-                break;
-            }
-            continue;
+        let why = match told.len() {
+            TOLD => Err(()),
+            _ => passed(&vrf.spd, selector, place, &mut work),
         };
+        let Ok(why) = why else {
+            unknown = gone.len() - at;
+            break;
+        };
+        let Some(why) = why else { continue };
         let of = match policy.spec.vrf {
             VrfId::MAIN => String::new(),
             _ => format!(" vrf {}", vrf.name),
         };
-        told.push(format!("{selector}{of}"));
-        first.get_or_insert((why, selector.destination, of));
+        let by = match why {
+            Why::Policy(index) => format!("policy {index} lets it pass"),
+            Why::Default => {
+                remedy.get_or_insert_with(|| remedy_for(selector.destination, &of));
+                "default-out is accept".to_owned()
+            }
+        };
+        told.push(format!("{selector}{of} ({by})"));
     }
-    let Some((why, to, of)) = first else {
-        let unknown = "there are too many policies to find out whether what these protected or blocked \
-                       may leave in clear now (explain says it of a packet)";
-        return (work == 0).then(|| unknown.to_owned());
-    };
-    let remedy = match why {
-        Why::Policy(index) => format!("policy {index} lets it pass"),
-        Why::Default if to == IpRange::ALL_V4 || to == IpRange::ALL_V6 => {
-            format!("`hitpath xfrm policy setdefault out block{of}` keeps it in")
-        }
-        Why::Default => format!(
-            "default-out is accept, and `hitpath xfrm policy add dst {to} dir out action block \
-             priority {}{of}` keeps in what goes there and has no policy",
-            u32::MAX
-        ),
-    };
+    if told.is_empty() {
+        return (unknown > 0).then(|| {
+            "there are too many policies to find out whether what these protected or blocked may leave in \
+             clear now (explain says it of a packet)"
+                .to_owned()
+        });
+    }
+    if unknown > 0 {
+        told.push(format!("{unknown} more were not looked at"));
+    }
     Some(format!(
-        "what these policies protected or blocked may leave in clear now, if it has a route: {}; {remedy}",
-        told.join(", ")
+        "what these policies protected or blocked may leave in clear now, if it has a route: {}{}",
+        told.join(", "),
+        remedy.unwrap_or_default()
     ))
+}
+
+/// How what no policy matches is kept in.
+fn remedy_for(to: IpRange, of: &str) -> String {
+    if to == IpRange::ALL_V4 || to == IpRange::ALL_V6 {
+        return format!(
+            "; `hitpath xfrm policy setdefault out block{of}` keeps in what has no policy"
+        );
+    }
+    format!(
+        "; `hitpath xfrm policy add dst {to} dir out action block priority {}{of}` keeps in what goes \
+         to {to} and has no policy",
+        u32::MAX
+    )
 }
 
 /// Why packets pass in clear.
@@ -140,22 +178,28 @@ enum Why {
 }
 
 /// Whether some packets of a selector pass in clear, by policies behind a place, and why. In front of it
-/// nothing has changed.
-fn passed(spd: &Spd, selector: &Selector, place: (u32, u32), work: &mut usize) -> Option<Why> {
+/// nothing has let them pass.
+///
+/// # Errors
+/// If there is no `work` left.
+fn passed(
+    spd: &Spd,
+    selector: &Selector,
+    place: (u32, u32),
+    work: &mut usize,
+) -> Result<Option<Why>, ()> {
     for policy in spd.policies(Direction::Out) {
-        *work -= 1;
-        if *work == 0 {
-            return None;
-        }
+        *work = work.checked_sub(1).ok_or(())?;
         let spec = &policy.spec;
         let is_in_front = (spec.priority, policy.index) < place;
         let is_bypass = spec.action == Action::Bypass;
         if is_bypass && !is_in_front && spec.selector.overlaps(selector) {
-            return Some(Why::Policy(policy.index));
+            return Ok(Some(Why::Policy(policy.index)));
         }
         if spec.selector.covers(selector) {
-            return None;
+            return Ok(None);
         }
     }
-    (spd.default_action(Direction::Out) == DefaultAction::Accept).then_some(Why::Default)
+    let lets_pass = spd.default_action(Direction::Out) == DefaultAction::Accept;
+    Ok(lets_pass.then_some(Why::Default))
 }

@@ -11,6 +11,8 @@ use crate::{output, view};
 
 /// The most errors that JSON lists; all are counted.
 const MAX_LISTED: usize = 1000;
+/// The most warnings of what is let out.
+const MAX_LET_OUT: usize = 10;
 
 /// What is known so far. Without JSON, errors are told as they come.
 pub(super) struct Outcome {
@@ -22,6 +24,8 @@ pub(super) struct Outcome {
     errors: Vec<Value>,
     answers: Vec<Value>,
     warning: Option<(usize, String)>,
+    /// What the commands between two lines let out, of very many the first.
+    let_out: Vec<([usize; 2], String)>,
     /// What lookups cost by now, if policies were added.
     bounds: BTreeMap<(String, u32, Direction), SpdBound>,
 }
@@ -48,6 +52,7 @@ impl Outcome {
             errors: Vec::new(),
             answers: Vec::new(),
             warning: None,
+            let_out: Vec::new(),
             bounds: BTreeMap::new(),
         }
     }
@@ -72,8 +77,7 @@ impl Outcome {
         self.refused += lines.len() as u64;
         let (Some(first), Some(last)) = (lines.first(), lines.last()) else { return };
         if !self.json {
-            let these = if first == last { format!("{first}") } else { format!("{first}-{last}") };
-            self.say(&these, &refusal.to_string());
+            self.say(&these(*first, *last), &refusal.to_string());
             return;
         }
         let listed = lines.iter().take(MAX_LISTED.saturating_sub(self.errors.len()));
@@ -115,9 +119,29 @@ impl Outcome {
         if let Some(warned) = report.warned {
             self.warn(line(warned.at), warned.warning);
         }
+        if let (Some(let_out), Some(first), Some(last)) =
+            (report.let_out, lines.first(), lines.last())
+        {
+            self.warn_of_let_out([*first, *last], let_out);
+        }
         for bound in report.bounds {
             self.bounds.insert((bound.vrf.clone(), bound.if_id, bound.direction), bound);
         }
+    }
+
+    /// Takes note of what the commands between two lines let out.
+    fn warn_of_let_out(&mut self, lines: [usize; 2], let_out: String) {
+        if self.let_out.len() == MAX_LET_OUT {
+            return;
+        }
+        if !self.json {
+            let more = match self.let_out.len() + 1 {
+                MAX_LET_OUT => ". What later lines let out is not told",
+                _ => "",
+            };
+            self.say(&these(lines[0], lines[1]), &format!("warning: {let_out}{more}"));
+        }
+        self.let_out.push((lines, let_out));
     }
 
     /// Takes note of the answer to a question, or prints it.
@@ -146,6 +170,9 @@ impl Outcome {
             "refused": self.refused,
             "errors": self.errors,
             "warning": self.warning.as_ref().map(|(line, warning)| json!({ "line": line, "message": warning })),
+            "let_out": self.let_out.iter().map(|([first, last], what)| {
+                json!({ "first": first, "last": last, "message": what })
+            }).collect::<Vec<_>>(),
             "lookups": self.bounds.values().collect::<Vec<_>>(),
             "answers": self.answers,
         })
@@ -170,6 +197,11 @@ impl Outcome {
     fn say(&self, lines: &str, what: &str) {
         self.bar.suspend(|| output::say(&format!("{}:{lines}: {what}", self.file)));
     }
+}
+
+/// The lines from one to another.
+fn these(first: usize, last: usize) -> String {
+    if first == last { format!("{first}") } else { format!("{first}-{last}") }
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub use self::structure::{LookupReason, LookupStructure};
 pub(crate) use self::words::SelectorRule;
 use self::words::{Family, Four, Six};
 pub use self::words::{Header as PolicyHeader, Shown, V4_WORDS, V6_WORDS, upper_words};
-use crate::policy::{DefaultAction, Direction, Policy};
+use crate::policy::{Action, DefaultAction, Direction, Policy};
 
 /// An IPv4 packet as policies see it.
 pub(crate) fn header_of_v4(key: &FlowKey) -> Option<PolicyHeader<V4_WORDS>> {
@@ -51,6 +51,8 @@ pub struct Spd {
     /// Policies of all directions.
     total: usize,
     defaults: [DefaultAction; 3],
+    /// How many policies of each direction let packets pass in clear.
+    bypasses: [usize; 3],
     reads: Reads,
     /// Of [`LookupEngine::Fast`].
     indexes: Option<[Index; 3]>,
@@ -72,6 +74,7 @@ impl Spd {
             lists: Default::default(),
             total: 0,
             defaults: Default::default(),
+            bypasses: [0; 3],
             reads: Reads::NOTHING,
             indexes: None,
             compiled: Default::default(),
@@ -273,6 +276,12 @@ impl Spd {
         self.defaults[direction as usize]
     }
 
+    /// Whether packets of `direction` may pass in clear: by a policy, or as no policy matches them.
+    pub fn may_bypass(&self, direction: Direction) -> bool {
+        self.bypasses[direction as usize] > 0
+            || self.default_action(direction) == DefaultAction::Accept
+    }
+
     pub(crate) fn set_default_action(&mut self, direction: Direction, action: DefaultAction) {
         self.defaults[direction as usize] = action;
     }
@@ -308,6 +317,7 @@ impl Spd {
         if let Some(indexes) = &mut self.indexes {
             indexes[direction].insert(&policy);
         }
+        self.bypasses[direction] += usize::from(policy.spec.action == Action::Bypass);
         self.reads.add(&policy.spec.selector);
         self.lists[direction].insert(policy);
         self.total += 1;
@@ -322,6 +332,8 @@ impl Spd {
         if let Some(indexes) = &mut self.indexes {
             indexes[direction as usize].remove(&policy);
         }
+        let is_bypass = policy.spec.action == Action::Bypass;
+        self.bypasses[direction as usize] -= usize::from(is_bypass);
         self.reads.remove(&policy.spec.selector);
         self.total -= 1;
         let removed = self.lists[direction as usize].remove(place);

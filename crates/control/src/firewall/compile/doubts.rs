@@ -69,7 +69,7 @@ pub(crate) fn doubt_unprotected(
     };
     Some(format!(
         "VRF {vrf} has default-out = \"accept\", and no policies that protect or block all that goes to \
-         the `networks` {told}{more}: the rest is forwarded in clear, if it has a route (a policy with \
+         the `networks` {told}{more}: the rest may leave in clear, if it has a route (a policy with \
          action block for the network, behind the others, keeps it in)"
     ))
 }

@@ -477,7 +477,7 @@ fn networks_that_no_policy_keeps_in_are_told() {
     };
     let (block, allow) = ("action = \"discard\"", "action = \"bypass\"");
     let both =
-        "all that goes to the `networks` 10.2.0.0/16, 2001:db8:b::/48: the rest is forwarded in";
+        "all that goes to the `networks` 10.2.0.0/16, 2001:db8:b::/48: the rest may leave in";
     let one = "all that goes to the `networks` 2001:db8:b::/48: the rest";
     let first = "all that goes to the `networks` 10.2.0.0/16: the rest";
     let none: &[&str] = &[];

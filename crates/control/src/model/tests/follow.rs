@@ -7,10 +7,6 @@ use api::{Batch, MonitorView, OnRefusal, Origin, RouteFilter, RuleSpec};
 use super::*;
 use crate::model::SaEventKind;
 
-fn request(line: &str) -> Request {
-    crate::grammar::parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap()
-}
-
 fn state(spi: u32, more: &str) -> String {
     format!(
         "xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi {spi} reqid 7 mode tunnel \

@@ -93,13 +93,17 @@ pub(super) fn reload(control: &mut Control, text: &str) -> Result<String, Refusa
     difference
 }
 
+/// The request of a command, split at white space.
+#[track_caller]
+pub(super) fn request(line: &str) -> Request {
+    let words: Vec<_> = line.split_whitespace().collect();
+    crate::grammar::parse(&words).unwrap_or_else(|refusal| panic!("{line}: {refusal}"))
+}
+
 /// Carries out a command, split at white space.
 #[track_caller]
 pub(super) fn run(control: &mut Control, line: &str) -> Result<Reply, Refusal> {
-    let words: Vec<_> = line.split_whitespace().collect();
-    let request =
-        crate::grammar::parse(&words).unwrap_or_else(|refusal| panic!("{line}: {refusal}"));
-    handle(control, request, NOW)
+    handle(control, request(line), NOW)
 }
 
 /// Carries out a request, and checks that nothing changed where it was refused, and that all fits
@@ -122,9 +126,7 @@ pub(super) fn handle(control: &mut Control, request: Request, now: Time) -> Resu
 /// What a command shows.
 #[track_caller]
 pub(super) fn show(control: &mut Control, line: &str) -> String {
-    let words: Vec<_> = line.split_whitespace().collect();
-    let request =
-        crate::grammar::parse(&words).unwrap_or_else(|refusal| panic!("{line}: {refusal}"));
+    let request = request(line);
     let reply =
         control.handle(request.clone(), NOW).unwrap_or_else(|refusal| panic!("{line}: {refusal}"));
     let links = match control.handle(Request::LinkList(api::LinkFilter::default()), NOW) {

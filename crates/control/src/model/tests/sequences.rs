@@ -25,10 +25,6 @@ fn state(spi: u32, key: u8, to: &str, window: u16) -> String {
     )
 }
 
-fn request(line: &str) -> Request {
-    crate::grammar::parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap()
-}
-
 /// A gateway and its disk. What was reserved is on the disk when [`World::sync`] says so.
 struct World {
     control: Control,

@@ -39,8 +39,8 @@ fn what_is_no_longer_protected_is_told() {
         told,
         format!(
             "what these policies protected or blocked may leave in clear now, if it has a route: src \
-             192.168.13.0/24 dst 10.2.0.0/16; default-out is accept, and `hitpath {remedy}` keeps in what \
-             goes there and has no policy"
+             192.168.13.0/24 dst 10.2.0.0/16 (default-out is accept); `hitpath {remedy}` keeps in what \
+             goes to 10.2.0.0/16 and has no policy"
         )
     );
     // What is said to keep it in does, and the tunnel can come back in front of it.
@@ -59,7 +59,8 @@ fn what_is_no_longer_protected_is_told() {
     assert!(told.contains("policy add dst 10.0.0.0/8 dir"), "{told}");
     add(&mut control, "0.0.0.0/0", protect);
     let told = delete(&mut control, "0.0.0.0/0").unwrap();
-    assert!(told.ends_with("; `hitpath xfrm policy setdefault out block` keeps it in"), "{told}");
+    let remedy = "; `hitpath xfrm policy setdefault out block` keeps in what has no policy";
+    assert!(told.ends_with(remedy), "{told}");
     // A policy behind it that lets some of it pass; one in front did so before.
     set(&mut control, "out block");
     let allow = |priority: u32| format!("proto tcp action allow priority {priority}");
@@ -69,7 +70,7 @@ fn what_is_no_longer_protected_is_told() {
         let told = delete(&mut control, "10.2.0.0/16");
         assert_eq!(told.is_some(), is_told, "{told:?}");
         assert!(
-            told.is_none_or(|told| told.contains("; policy ") && told.ends_with("lets it pass"))
+            told.is_none_or(|told| told.contains(" (policy ") && told.ends_with("lets it pass)"))
         );
         delete(&mut control, "10.0.0.0/8 proto tcp");
     }
@@ -106,4 +107,38 @@ fn what_is_no_longer_protected_is_told() {
         panic!("nothing is told");
     };
     assert!(told.contains("VRF main is an IPsec gateway") && !told.contains("in clear"), "{told}");
+}
+
+/// A batch is published once: what it let out in between never left, and all of its policies are looked at.
+#[test]
+fn a_batch_is_told_what_it_lets_out_in_all() {
+    let protect = "tmpl src 192.168.11.2 dst 192.168.11.1 proto esp reqid 1 mode tunnel";
+    let told = |lines: &[String]| {
+        let mut control = running(BASE);
+        run(&mut control, "xfrm policy setdefault out accept").unwrap();
+        for dst in ["10.2.0.0/16", "10.3.0.0/16"] {
+            run(&mut control, &format!("xfrm policy add dst {dst} dir out {protect}")).unwrap();
+        }
+        let allow = "proto tcp dst 10.3.0.0/16 dir out action allow priority 9";
+        run(&mut control, &format!("xfrm policy add {allow}")).unwrap();
+        let requests = lines.iter().map(|line| request(line)).collect();
+        let batch = Request::Batch(api::Batch { on_refusal: api::OnRefusal::Undo, requests });
+        let Reply::Batch(report) = handle(&mut control, batch, NOW).unwrap() else { panic!() };
+        assert_eq!((report.refusals, report.warned), (0, None));
+        report.let_out
+    };
+    let delete = |dst: &str| format!("xfrm policy delete dst {dst} dir out");
+    let again = format!("xfrm policy add dst 10.2.0.0/16 dir out priority 7 {protect}");
+    let both = told(&[delete("10.2.0.0/16"), delete("10.3.0.0/16")]).unwrap();
+    assert!(both.contains("dst 10.2.0.0/16 (default-out is accept), "), "{both}");
+    assert!(both.contains("dst 10.3.0.0/16 (policy "), "{both}");
+    // The remedy for the one is none for the other.
+    assert!(both.ends_with("keeps in what goes to 10.2.0.0/16 and has no policy"), "{both}");
+    let one = told(&[delete("10.2.0.0/16"), again, delete("10.3.0.0/16")]).unwrap();
+    assert!(!one.contains("10.2.0.0/16") && one.contains("10.3.0.0/16"), "{one}");
+    assert_eq!(told(&[delete("10.2.0.0/16"), "xfrm policy setdefault out block".into()]), None);
+    // A VRF that is closed in the end lets nothing out.
+    let flushed = told(&[delete("10.2.0.0/16"), "xfrm policy flush".into()]).unwrap();
+    assert!(flushed.starts_with("VRF main is an IPsec gateway and has no policies"), "{flushed}");
+    assert!(!flushed.contains("in clear"), "{flushed}");
 }

@@ -132,7 +132,10 @@ impl Carried {
         match outcome {
             Ok(Reply::Batch(report)) => {
                 self.is_done = report.refusals == 0;
-                head = head.with("done", report.done).with("refused", report.refusals);
+                head = head
+                    .with("done", report.done)
+                    .with("refused", report.refusals)
+                    .with_some("warning", report.let_out.clone());
                 if report.refusals > 0 {
                     head.priority = Priority::Notice;
                 }
