@@ -109,3 +109,32 @@ def test_fragments_and_iperf3_are_tracked_and_translated(topology, tmp_path, wor
         sources = {one["reply"]["destination"] for one in gateway.json("conntrack", "-L") if one["reply"]}
         assert sources == {RIGHT[4][0]}, "every one is translated"
         assert not [reason for reason in gateway.drops() if "fragment" in reason or "reassembly" in reason]
+
+
+MARKING = FLOWS + """
+table=1,priority=30,ct_state=+trk+est-rpl,ip actions=ct(commit,exec(set_field:1->ct_mark)),NORMAL
+table=1,priority=29,ct_state=+trk+est+rpl,ip actions=ct(commit,exec(set_field:2->ct_mark)),NORMAL
+"""
+
+
+@pytest.mark.parametrize("by_flows", [False, True], ids=["by commands", "by flows"])
+def test_a_mark_that_changes_drops_nothing(topology, tmp_path, by_flows):
+    """Packets that are on their way through a worker are translated as before."""
+    topology.namespace("gw")
+    lan, lan_port = attach(topology, "lan", LEFT)
+    wan, wan_port = attach(topology, "wan", RIGHT)
+    config = Config(ports=[lan_port, wan_port], workers=2)
+    with Gateway(topology["gw"], config, tmp_path) as gateway:
+        gateway.run("flow", "replace", "-", stdin=MARKING if by_flows else FLOWS)
+        job = wan.start("iperf3", "-s", "-1", "-B", RIGHT[4][1])
+        transfers.wait_for_listener(wan, 5201)
+        options = {"stdout": subprocess.PIPE, "text": True}
+        client = lan.start("iperf3", "-c", RIGHT[4][1], "-P", 2, "-n", "150M", "-J", **options)
+        marks = 0
+        while client.poll() is None:
+            gateway.run("conntrack", "-U", "-p", "tcp", "-m", 1000 + marks, check=False)
+            marks += 1
+        told = client.communicate()[0]
+        job.kill()
+        assert marks > 1 and '"sum_received"' in told, (marks, told)
+        assert "connection_gone" not in gateway.drops(), gateway.drops()

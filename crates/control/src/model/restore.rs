@@ -119,8 +119,13 @@ impl Control {
         for line in texts.flat_map(str::lines) {
             let (command, origin) = match line.strip_prefix(OF_FILE) {
                 Some(rest) if rest.starts_with(LINK) => {
-                    if let Ok(Parsed::Request(request)) = parse(rest, keys) {
-                        former.note(&request);
+                    match parse(rest, keys) {
+                        Ok(Parsed::Request(request)) => former.note(&request),
+                        Ok(Parsed::WithoutKey(_)) => {}
+                        Err(refusal) => {
+                            restored.refuse(rest, &refusal);
+                            former.note_unread();
+                        }
                     }
                     continue;
                 }
@@ -129,11 +134,9 @@ impl Control {
             };
             // What was of the former file, in whose place another says what is so.
             let is_former = !is_same_file && origin == Origin::Configuration;
-            if is_former {
+            if is_former && !is_policy(command) && !command.starts_with("firewall ") {
                 restored.left += 1;
-                if !is_policy(command) && !command.starts_with("firewall ") {
-                    continue;
-                }
+                continue;
             }
             let request = match parse(command, keys) {
                 Ok(Parsed::Request(request)) => *request,
@@ -154,6 +157,7 @@ impl Control {
                 }
             };
             if is_former {
+                restored.left += 1;
                 flows.lost.note_left(&request, &former, draft.desired);
                 if let Some(vrf) = vrf_of_policy(&request) {
                     without_policies.extend(draft.require_policies(Some(vrf)));
@@ -240,7 +244,11 @@ impl Control {
                 }
             }
             match done {
-                Ok(_) => restored.done += 1,
+                Ok(_) => {
+                    restored.done += 1;
+                    // It was not there when others were closed.
+                    has_unknown_policies &= added.is_none();
+                }
                 Err(refusal) if goes_back => restored.refuse(command, &refusal),
                 // The file names it, or what it is about is gone with the former file.
                 Err(refusal)
@@ -368,9 +376,10 @@ const fn is_about_filters(request: &Request) -> bool {
     )
 }
 
-/// Whether a command adds a policy.
+/// Whether a command is about policies: one that was deleted may have let packets pass, and a default
+/// may have blocked them.
 fn is_policy(command: &str) -> bool {
-    ["xfrm policy add ", "xfrm policy update "].iter().any(|word| command.starts_with(word))
+    command.starts_with("xfrm policy ")
 }
 
 /// The VRF that becomes an IPsec gateway by a request. Policies of an xfrm link make none.

@@ -80,7 +80,13 @@ pub(super) const PORT: Section = Section {
     name: "port",
     many: true,
     keys: &[
-        key("name", "name", "", "required", "Its name, which all else calls it by."),
+        key(
+            "name",
+            "name",
+            "",
+            "required",
+            "Its name, which all else calls it by; not `lo`, which is the gateway itself in policy rules.",
+        ),
         key("kind", PORT_KIND_NAMES, "", "required", PORT_KIND_MEANING),
         key(
             "interface",

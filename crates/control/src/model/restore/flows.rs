@@ -147,8 +147,9 @@ impl LostFlows {
         self.is_firewall_unread = false;
     }
 
-    /// Its ports may be in other VRFs since.
+    /// Its ports may be in other VRFs since, and nobody knows in which if that cannot be read.
     pub(super) fn settle_firewall(&mut self, former: &FormerPorts, desired: &Desired) {
+        self.is_firewall_unread |= self.firewall.is_some() && former.is_incomplete();
         let vrfs =
             self.firewall.as_ref().map(|firewall| former.vrfs_of_firewall(firewall, desired));
         self.of_firewall.extend(vrfs.into_iter().flatten());

@@ -14,6 +14,8 @@ use super::super::desired::{Desired, DesiredPort};
 pub(super) struct FormerPorts {
     links: HashMap<String, LinkSpec>,
     vrfs: HashMap<String, String>,
+    /// Whether something that was said of ports cannot be read.
+    is_incomplete: bool,
 }
 
 impl FormerPorts {
@@ -36,6 +38,15 @@ impl FormerPorts {
             }
             _ => {}
         }
+    }
+
+    /// What is said of a port cannot be read.
+    pub(super) fn note_unread(&mut self) {
+        self.is_incomplete = true;
+    }
+
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.is_incomplete
     }
 
     /// The VRFs that a firewall is in, by what its ports were if they are gone.
@@ -72,7 +83,10 @@ impl FormerPorts {
         };
         let Some(port) = desired.ports.get(name) else { return Ok(()) };
         let was = self.vrfs.get(name).map_or(MAIN_VRF, String::as_str);
-        let why = if !self.is_same_line(name, port, desired) {
+        let is_unknown = self.is_incomplete && !self.vrfs.contains_key(name);
+        let why = if is_unknown {
+            "may be another one in this file: what it was cannot be read".to_owned()
+        } else if !self.is_same_line(name, port, desired) {
             "is another VLAN or xfrm link in this file".to_owned()
         } else if port.vrf != was && !may_move {
             format!("is in VRF {} with this file, and was in {was}", port.vrf)

@@ -52,6 +52,19 @@ fn a_policy_that_does_not_come_back_leaves_its_vrf_closed() {
         assert!(report.closed.contains(&"main".to_owned()), "{report:?}");
         assert!(restored.publisher.current().vrf_named("main").unwrap().is_closed());
     }
+    // Of a VRF that comes behind it, too.
+    let unread = &unreadable.text;
+    let text = format!("{unread}vrf add blue\n{unread}");
+    let (_, report) = restore(&file, &[Changes { text, ..Changes::default() }], true);
+    assert_eq!(report.closed, ["main", "red", "blue"], "{report:?}");
+    // What was deleted may have let packets pass, and a default may have blocked them.
+    for line in ["xfrm policy delete unheard-of", "xfrm policy setdefault unheard-of"] {
+        for (line, is_same) in [(line.to_owned(), true), (format!("~{line}"), false)] {
+            let (_, report) =
+                restore(&file, &[Changes { text: line, ..Changes::default() }], is_same);
+            assert_eq!((report.closed, report.refusals), (strings(&["main", "red"]), 1));
+        }
+    }
     // Who says that it takes none is heard, in the file or by a later command.
     let off = format!("{other}\n[[vrf]]\nname = \"main\"\nipsec = \"off\"\n");
     for (file, text) in
@@ -433,6 +446,39 @@ fn a_firewall_that_another_file_leaves_out_leaves_nothing_open() {
         let (_, report) = restore(&commented, &[changes], false);
         assert_eq!((report.dropping, report.lacking), (vec![], vec!["red".to_owned()]));
     }
+}
+
+/// Where the ports of the former file were cannot be read: then nobody knows where its firewall was.
+#[test]
+fn a_firewall_is_anywhere_if_what_its_ports_were_is_lost() {
+    let port = |vrf: &str| {
+        let vrf = if vrf == "main" { String::new() } else { format!("vrf = \"{vrf}\"\n") };
+        format!("{SITE}[[port]]\nname = \"more\"\nkind = \"memory\"\n{vrf}")
+    };
+    let mut control = keeping(&port("blue"));
+    let zone = "[firewall]\n[[firewall.zone]]\nname = \"z\"\nports = [\"more\"]\n";
+    replace_firewall(&mut control, zone);
+    run(&mut control, "addr add 10.77.0.1/24 dev more").unwrap();
+    let all = control.all_changes();
+    for (is_read, wanted) in [(true, &["blue"][..]), (false, &["blue", "main", "red"])] {
+        let text = match is_read {
+            true => all.text.clone(),
+            false => all.text.replace("~link set dev more", "~link set unheard-of more"),
+        };
+        assert_eq!(text == all.text, is_read);
+        let (_, report) = restore(SITE, &[Changes { text, ..Changes::default() }], false);
+        let names: Vec<_> = report.dropping.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, wanted, "{report:?}");
+    }
+    // Nor whose address it was, that a command has put on such a port.
+    let text = all.text.replace("~link set dev more", "~link set unheard-of more");
+    let changes = Changes { text, ..Changes::default() };
+    let (restored, report) = restore(&port("main"), &[changes], false);
+    assert_eq!(restored.desired.ports.get("more").unwrap().addresses, []);
+    assert!(
+        report.refused.iter().any(|it| it.contains("what it was cannot be read")),
+        "{report:?}"
+    );
 }
 
 fn strings(words: &[&str]) -> Vec<String> {
