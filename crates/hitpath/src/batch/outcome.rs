@@ -12,7 +12,7 @@ use crate::{output, view};
 /// The most errors that JSON lists; all are counted.
 const MAX_LISTED: usize = 1000;
 /// The most warnings of what is let out.
-const MAX_LET_OUT: usize = 10;
+const MAX_LET_OUT: usize = 3;
 
 /// What is known so far. Without JSON, errors are told as they come.
 pub(super) struct Outcome {
