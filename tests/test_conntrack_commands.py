@@ -268,6 +268,8 @@ def test_a_timeout_is_set_until_packets_come(wires):
         (["-L", "-l", "voice"], "-l is not supported: labels have no names; -o labels shows them"),
         (["-U", "--label-add", "voice"], "labels cannot be changed by command: flows write them"),
         (["-L", "-p", "tcp", "--state", "BOGUS"], "there is no state BOGUS; SYN_SENT, SYN_SENT2, SYN_RECV"),
+        (["-L", "-f", "ipv6", "-s", "10.0.0.1"], "-f is of IPv6 and -s of IPv4: no connection is both"),
+        (["-D", "-s", "10.0.0.1", "-q", "2001:db8::1"], "-s is of IPv4 and -q of IPv6: no connection is both"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -171,6 +171,24 @@ fn protocol(text: &str) -> Result<Protocol, String> {
 }
 
 impl FilterWords {
+    /// Refuses words that no connection fits together: both its directions are of one family.
+    fn check_families(&self, family: Option<api::Family>) -> anyhow::Result<()> {
+        let ends =
+            [("-s", self.src), ("-d", self.dst), ("-r", self.reply_src), ("-q", self.reply_dst)];
+        let ends =
+            ends.into_iter().filter_map(|(word, end)| Some((word, end?.address().is_ipv6())));
+        let said = family.map(|family| ("-f", family == api::Family::V6));
+        let mut all = said.into_iter().chain(ends);
+        let Some((first, is_v6)) = all.next() else { return Ok(()) };
+        if let Some((other, _)) = all.find(|(_, is_other_v6)| *is_other_v6 != is_v6) {
+            let [one, another] = if is_v6 { ["IPv6", "IPv4"] } else { ["IPv4", "IPv6"] };
+            bail!(Usage(format!(
+                "{first} is of {one} and {other} of {another}: no connection is both"
+            )));
+        }
+        Ok(())
+    }
+
     pub(super) fn filter(&self, socket: &Path) -> anyhow::Result<ConnectionFilter> {
         let mut status = Vec::new();
         let mut unreplied = false;
@@ -206,6 +224,7 @@ impl FilterWords {
                 bail!(Usage(format!("there is no family {other}; ipv4 or ipv6")));
             }
         };
+        self.check_families(family)?;
         let states = control::connections::STATE_NAMES;
         if let Some(word) = &self.state
             && !states.iter().any(|state| state.eq_ignore_ascii_case(word))
