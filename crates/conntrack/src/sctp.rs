@@ -94,29 +94,31 @@ pub(crate) fn judge(
     };
     let ends = chunks.has(Chunks::ABORT | Chunks::SHUTDOWN_COMPLETE);
     // The T bit: the sender has no association, and reflects the tag of what it answers.
-    let is_reflected = ends && chunks.reflected && own.chosen() != 0 && chunks.tag == own.chosen();
+    let its_own = if own.chosen() != 0 { own.chosen() } else { peer.used() };
+    let is_reflected = ends && chunks.reflected && its_own != 0 && chunks.tag == its_own;
     let is_cookie = chunks.has(Chunks::INIT_ACK | Chunks::COOKIE_ECHO | Chunks::COOKIE_ACK);
     // Of a restart, lost behind us and sent again.
     let is_echoed =
         chunks.has(Chunks::COOKIE_ECHO) && own.echoed() != 0 && chunks.tag == own.echoed();
     let is_of_restart = is_cookie && is_restart || is_echoed;
     if !(is_right && !(ends && chunks.reflected) || is_reflected || is_of_restart) {
-        return Outcome::Invalid;
+        // An INIT that is refused is answered under its own tag, which ends nothing else.
+        let refuses = chunks.has(Chunks::ABORT) && !chunks.reflected && is_restart;
+        return if refuses { Outcome::Pass } else { Outcome::Invalid };
     }
     let mut next = own;
     if peer.chosen() == 0 && own.used() == 0 {
         next.sent |= u64::from(chunks.tag) << 32;
     }
     if chunks.has(Chunks::INIT_ACK) {
-        match state {
-            State::SctpCookieWait if direction == Direction::Reply => {
-                next = own.choosing(chunks.initiate);
-            }
-            _ if is_restart => {
-                next = next.answering(&peer, chunks.tag);
-                next.window = chunks.initiate.into();
-            }
-            _ => return Outcome::Pass,
+        let is_answer = state == State::SctpCookieWait && direction == Direction::Reply;
+        if is_answer && is_right && own.chosen() == 0 {
+            next = own.choosing(chunks.initiate);
+        } else if is_answer || is_restart {
+            // Another one may have answered before, and either may be the one that counts.
+            next = next.answering(&peer, chunks.tag).restarting(chunks.initiate);
+        } else {
+            return Outcome::Pass;
         }
     }
     // The tag of the INIT ACK that the cookie is of: one of an INIT that somebody forged since is another.
@@ -129,8 +131,6 @@ pub(crate) fn judge(
         next = Side { window, ..own.choosing(chosen) };
     } else if is_acknowledging && echoed != 0 && echoed != own.chosen() {
         next = own.choosing(echoed);
-    } else if chunks.has(Chunks::COOKIE_ACK) && own.restart() != 0 && is_restart {
-        next = own.choosing(own.restart());
     }
     let mut flags = control.flags();
     if direction == Direction::Reply {
@@ -164,7 +164,7 @@ fn init(control: Control, own: Side, direction: Direction, chunks: &Chunks) -> O
         }
         // INITs that cross, and an association that restarts (RFC 9260 section 5.2). An end that awaits
         // the SHUTDOWN COMPLETE of its SHUTDOWN ACK sends that again (section 9.2).
-        _ => Outcome::Update(control, own.restarting(chunks.initiate)),
+        _ => Outcome::Unrenewed(own.restarting(chunks.initiate)),
     }
 }
 

@@ -14,6 +14,9 @@ use crate::timeout::{State, tick};
 use crate::tuple::{Role, Tuple};
 use crate::{datagram, sctp, tcp};
 
+/// A translation is read so often at most: others may change the connection meanwhile, but not for ever.
+const READS: usize = 64;
+
 /// Why a packet is of no connection.
 #[derive(Clone, Copy)]
 enum Without {
@@ -287,16 +290,31 @@ impl Connections {
     /// What becomes of packets of a direction of a connection. `None` if it is not there.
     #[inline]
     pub fn translation(&self, handle: Handle, direction: Direction) -> Option<Translation> {
-        let line = &self.entries.get(handle.index as usize)?.lines[direction.at()];
-        let control = self.control(handle.index);
+        self.entries.get(handle.index as usize)?;
+        // Read again if its mark changes meanwhile, or it ends and another one comes.
+        (0..READS).find_map(|_| {
+            let control = self.control(handle.index);
+            let read = self.read_translation(handle, direction, control);
+            (self.control(handle.index).generation() == control.generation()).then_some(read)
+        })?
+    }
+
+    #[inline(always)]
+    fn read_translation(
+        &self,
+        handle: Handle,
+        direction: Direction,
+        control: Control,
+    ) -> Option<Translation> {
+        let entry = &self.entries[handle.index as usize];
+        let line = &entry.lines[direction.at()];
         let is_v6 = control.flags().has(Flags::V6);
         let words = match is_v6 {
             true => self.wide_words(handle.index, direction),
             false => [line.0[word::ADDRESSES].load(Ordering::Acquire), 0, 0, 0],
         };
         let ports = line.0[word::PORTS].load(Ordering::Acquire);
-        let identity = &self.entries[handle.index as usize].lines[1].0[word::IDENTITY];
-        let identity = identity.load(Ordering::Acquire);
+        let identity = entry.lines[1].0[word::IDENTITY].load(Ordering::Acquire);
         let role = match (identity >> 32 & 1, direction) {
             (0, _) => Role::None,
             (_, Direction::Original) => Role::Query,
@@ -311,11 +329,9 @@ impl Connections {
         };
         let present = control.generation();
         // A mark, a label or a helper was changed since: its packets on their way are translated as before.
-        let kept =
-            || Kept(self.entries[handle.index as usize].cold.0[cold::KEPT].load(Ordering::Acquire));
+        let kept = || Kept(entry.cold.0[cold::KEPT].load(Ordering::Acquire));
         let is_same = control.is_live()
-            && (present == handle.generation || kept().has_been(handle.generation, present))
-            && self.control(handle.index).generation() == present;
+            && (present == handle.generation || kept().has_been(handle.generation, present));
         let is_source = match direction {
             Direction::Original => control.flags().has(Flags::SNAT),
             Direction::Reply => control.flags().has(Flags::DNAT),

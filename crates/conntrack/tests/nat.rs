@@ -442,6 +442,27 @@ fn a_connection_translates_by_every_name_that_it_has_had() {
     assert!(nat.gate.table.translation(marked, Direction::Original).is_some());
 }
 
+/// Another thread may change the mark while a translation is read.
+#[test]
+fn a_translation_is_read_while_the_mark_changes() {
+    let mut nat = Nat::new(1, pool("192.0.2.1", "192.0.2.1", |_| ()));
+    let (first, _) = nat.open(flow(1, 1, 8)).unwrap();
+    let (table, is_over) = (&nat.gate.table, std::sync::atomic::AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut name, mut mark) = (first, 0);
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                mark += 1;
+                name = table.set_mark(name, mark, u32::MAX).unwrap();
+            }
+        });
+        let read = (0..200_000).filter(|_| table.translation(first, Direction::Original).is_some());
+        let read = read.count();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(read, 200_000);
+    });
+}
+
 #[test]
 fn exhaustion_leaves_established_connections_alone() {
     let few = |settings: &mut PoolSettings| settings.ports = Some(2000..=2009);

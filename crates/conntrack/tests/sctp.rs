@@ -211,3 +211,148 @@ fn an_sctp_init_sent_again_keeps_nothing_alive() {
     // Three seconds are over, and another one has begun.
     assert_eq!(gate.table.counts().made, 2);
 }
+
+/// Whose packets come in an order that others make, or lose: none gets stuck. `true` is the client, each case
+/// ends with packets of both ends, and one that must not pass has the tag 1.
+#[test]
+fn no_sctp_association_is_stuck() {
+    const A: bool = true;
+    const B: bool = false;
+    let open = [(A, 1, 0, 100), (B, 2, 100, 200), (A, 10, 200, 0), (B, 11, 100, 0)];
+    let after_open = |more: &[(bool, u16, u32, u32)]| [&open[..], more].concat();
+    let cases = [
+        // The client begins anew behind the INIT ACK, or somebody in its name.
+        vec![
+            (A, 1, 0, 100),
+            (B, 2, 100, 200),
+            (A, 1, 0, 500),
+            (B, 2, 500, 600),
+            (A, 10, 600, 0),
+            (B, 11, 500, 0),
+            (B, 3, 500, 0),
+            (A, 3, 600, 0),
+        ],
+        vec![
+            (A, 1, 0, 0x7777),
+            (B, 2, 0x7777, 9),
+            (A, 1, 0, 100),
+            (B, 2, 100, 200),
+            (A, 10, 200, 0),
+            (B, 11, 100, 0),
+            (B, 3, 100, 0),
+            (A, 3, 200, 0),
+        ],
+        // An INIT sent again crosses the INIT ACK: the first answer counts, or the second one.
+        vec![
+            (A, 1, 0, 100),
+            (B, 2, 100, 200),
+            (A, 1, 0, 100),
+            (A, 10, 200, 0),
+            (B, 2, 100, 300),
+            (B, 11, 100, 0),
+            (A, 0, 200, 0),
+            (B, 3, 100, 0),
+        ],
+        vec![
+            (A, 1, 0, 100),
+            (B, 2, 100, 200),
+            (A, 1, 0, 100),
+            (B, 2, 100, 300),
+            (A, 10, 200, 0),
+            (B, 11, 100, 0),
+            (A, 0, 200, 0),
+            (B, 3, 100, 0),
+        ],
+        vec![
+            (A, 1, 0, 100),
+            (B, 2, 100, 200),
+            (A, 1, 0, 100),
+            (B, 2, 100, 300),
+            (A, 10, 300, 0),
+            (B, 11, 100, 0),
+            (A, 0, 300, 0),
+            (B, 3, 100, 0),
+        ],
+        // Somebody in the server's name, whom the client answers.
+        vec![
+            (A, 1, 0, 100),
+            (B, 1, 0, 0x7777),
+            (A, 2, 0x7777, 100),
+            (B, 2, 100, 200),
+            (A, 10, 200, 0),
+            (B, 1, 0, 0x8888),
+            (A, 2, 0x8888, 100),
+            (B, 11, 100, 0),
+            (A, 0, 200, 0),
+            (B, 3, 100, 0),
+        ],
+        vec![
+            (A, 1, 0, 100),
+            (B, 2, 100, 200),
+            (A, 1, 0, 100),
+            (B, 2, 100, 210),
+            (A, 10, 210, 0),
+            (B, 1, 0, 0x8888),
+            (B, 11, 100, 0),
+            (A, 0, 210, 0),
+            (B, 3, 100, 0),
+        ],
+        after_open(&[
+            (A, 1, 0, 500),
+            (B, 2, 500, 600),
+            (A, 10, 600, 0),
+            (B, 1, 0, 0x7777),
+            (A, 2, 0x7777, 500),
+            (B, 11, 500, 0),
+            (A, 0, 600, 0),
+            (B, 3, 500, 0),
+        ]),
+        // One end restarts, and then the other.
+        after_open(&[
+            (A, 1, 0, 500),
+            (B, 2, 500, 600),
+            (A, 10, 600, 0),
+            (B, 11, 500, 0),
+            (B, 1, 0, 700),
+            (A, 2, 700, 800),
+            (B, 10, 800, 0),
+            (A, 11, 700, 0),
+            (A, 0, 700, 0),
+            (B, 0, 800, 0),
+        ]),
+        // An INIT of a restart is refused, which ends nothing.
+        after_open(&[(A, 1, 0, 500), (B, 6, 500, 0), (A, 0, 200, 0), (B, 0, 100, 0)]),
+        vec![(A, 1, 0, 100), (B, 2, 100, 200), (A, 1, 0, 500), (B, 6, 500, 0)],
+    ];
+    for case in cases {
+        let mut gate = Gate::new(&settings(8));
+        for (at, (is_client, kind, tag, initiate)) in case.iter().enumerate() {
+            let from = if *is_client { tuple() } else { tuple().reversed() };
+            let judged = gate.packet(from, &packet(*kind, *tag, *initiate));
+            assert_ne!(judged, INV, "{case:?}: {at}");
+        }
+        for from in [tuple(), tuple().reversed()] {
+            assert_eq!(gate.packet(from, &packet(0, 1, 0)), INV, "{case:?}");
+        }
+    }
+}
+
+/// One that was seen in the middle is ended by a host that has none, with the tag that it was sent
+/// (RFC 9260 section 8.5.1).
+#[test]
+fn an_sctp_association_seen_by_its_heartbeat_is_ended() {
+    let abort =
+        |tag: u32| Packet::Sctp(Chunks { tag, initiate: 0, kinds: 1 << 6, reflected: true });
+    for (is_answered, from, tag) in
+        [(false, tuple().reversed(), 200), (true, tuple(), 100), (true, tuple().reversed(), 200)]
+    {
+        let mut gate = Gate::new(&settings(8));
+        gate.packet(tuple(), &packet(4, 200, 0));
+        if is_answered {
+            assert_eq!(gate.packet(tuple().reversed(), &packet(5, 100, 0)), REPLY);
+        }
+        assert_eq!(gate.packet(from, &abort(7)), INV);
+        assert_ne!(gate.packet(from, &abort(tag)), INV);
+        assert_eq!(gate.connection(&tuple()).unwrap().state, State::SctpClosed);
+    }
+}

@@ -149,7 +149,8 @@ impl Control {
                     // Nobody knows of which VRF it was.
                     flows.lost.note_unread(command);
                     filters.note_unread(command);
-                    if is_policy(command) && !has_unknown_policies {
+                    let requires = is_policy(command) || command.starts_with("vrf set ");
+                    if requires && !has_unknown_policies {
                         has_unknown_policies = true;
                         without_policies.extend(draft.require_policies(None));
                     }

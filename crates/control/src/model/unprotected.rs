@@ -23,6 +23,10 @@ pub(super) struct Before {
     closed: Option<BTreeSet<VrfId>>,
     /// Outbound policies of VRFs that protected or blocked, and are gone.
     gone: Vec<Arc<Policy>>,
+    /// Policies that have come since.
+    added: BTreeSet<u32>,
+    /// These, and those that do something else since.
+    changed: BTreeSet<u32>,
 }
 
 impl Draft<'_> {
@@ -33,15 +37,28 @@ impl Draft<'_> {
             Request::PolicyDelete(_) | Request::PolicyFlush(_) | Request::VrfSet(_)
         );
         // After a restart nobody listens.
-        if !may_let_out || self.is_restoring {
+        if self.is_restoring {
             return self.change(request, now);
+        }
+        if !may_let_out {
+            let is_new = matches!(request, Request::PolicyAdd(_));
+            let reply = self.change(request, now)?;
+            if let Reply::PolicyAdded(policy) = &reply {
+                self.before.changed.insert(policy.index);
+                if is_new {
+                    self.before.added.insert(policy.index);
+                }
+            }
+            return Ok(reply);
         }
         if self.before.closed.is_none() {
             self.before.closed = Some(closed(&self.tables).map(|vrf| vrf.id).collect());
         }
         let going = self.keeping_in(&request);
         let reply = self.change(request, now)?;
-        self.before.gone.extend(going);
+        // One that has come in between was never in force.
+        let Before { gone, added, .. } = &mut self.before;
+        gone.extend(going.into_iter().filter(|policy| !added.contains(&policy.index)));
         Ok(reply)
     }
 
@@ -71,11 +88,11 @@ impl Draft<'_> {
     /// What whoever made a change of the tables is told: who took the last policy of a VRF, that it is
     /// closed now, and who took one that protected or blocked packets, that these may leave in clear.
     pub(super) fn let_out(&self) -> Option<String> {
-        let Before { closed: was_closed, gone } = &self.before;
+        let Before { closed: was_closed, gone, changed, .. } = &self.before;
         let was_closed = was_closed.as_ref()?;
         let is_closed = closed(&self.tables).filter(|vrf| !was_closed.contains(&vrf.id));
         let mut doubts: Vec<_> = is_closed.map(|vrf| closed_by(&vrf.name)).collect();
-        doubts.extend(passing(gone, &self.tables));
+        doubts.extend(passing(gone, changed, &self.tables));
         (!doubts.is_empty()).then(|| doubts.join(". "))
     }
 }
@@ -106,7 +123,7 @@ fn closed_by(vrf: &str) -> String {
 /// What is said of policies that are gone, if packets that they protected or blocked pass in clear now.
 /// What may come in is not asked: beside policies a port that is protected lets packets in, a tunnel
 /// does, and a translation gives them other addresses.
-fn passing(gone: &[Arc<Policy>], after: &Tables) -> Option<String> {
+fn passing(gone: &[Arc<Policy>], changed: &BTreeSet<u32>, after: &Tables) -> Option<String> {
     let mut work = WORK;
     let mut told = Vec::new();
     let (mut remedy, mut unknown) = (None, 0);
@@ -119,7 +136,7 @@ fn passing(gone: &[Arc<Policy>], after: &Tables) -> Option<String> {
         let selector = &policy.spec.selector;
         let why = match told.len() {
             TOLD => Err(()),
-            _ => passed(&vrf.spd, selector, place, &mut work),
+            _ => passed(&vrf.spd, selector, (place, changed), &mut work),
         };
         let Ok(why) = why else {
             unknown = gone.len() - at;
@@ -177,21 +194,21 @@ enum Why {
     Default,
 }
 
-/// Whether some packets of a selector pass in clear, by policies behind a place, and why. In front of it
-/// nothing has let them pass.
+/// Whether some packets of a selector pass in clear, by policies behind a place or that have changed, and why.
+/// What was in front of it before has let them pass as well.
 ///
 /// # Errors
 /// If there is no `work` left.
 fn passed(
     spd: &Spd,
     selector: &Selector,
-    place: (u32, u32),
+    (place, changed): ((u32, u32), &BTreeSet<u32>),
     work: &mut usize,
 ) -> Result<Option<Why>, ()> {
     for policy in spd.policies(Direction::Out) {
         *work = work.checked_sub(1).ok_or(())?;
         let spec = &policy.spec;
-        let is_in_front = (spec.priority, policy.index) < place;
+        let is_in_front = (spec.priority, policy.index) < place && !changed.contains(&policy.index);
         let is_bypass = spec.action == Action::Bypass;
         if is_bypass && !is_in_front && spec.selector.overlaps(selector) {
             return Ok(Some(Why::Policy(policy.index)));

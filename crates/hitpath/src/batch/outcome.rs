@@ -136,7 +136,7 @@ impl Outcome {
         }
         if !self.json {
             let more = match self.let_out.len() + 1 {
-                MAX_LET_OUT => ". What later lines let out is not told",
+                MAX_LET_OUT => ". Of later lines this is not told",
                 _ => "",
             };
             self.say(&these(lines[0], lines[1]), &format!("warning: {let_out}{more}"));

@@ -373,7 +373,10 @@ pub(in crate::model) fn port_changes(
     changes.extend(
         after.iter().filter(|own| !before.contains(own)).map(|own| format!("+ address {own}")),
     );
-    if changes.is_empty() && before != after {
+    let both = |these: &[IpPrefix], others: &[IpPrefix]| -> Vec<IpPrefix> {
+        these.iter().filter(|own| others.contains(own)).copied().collect()
+    };
+    if both(&before, &after) != both(&after, &before) {
         changes.push("addresses in another order".to_owned());
     }
     changes

@@ -58,8 +58,10 @@ fn a_policy_that_does_not_come_back_leaves_its_vrf_closed() {
     let (_, report) = restore(&file, &[Changes { text, ..Changes::default() }], true);
     assert_eq!(report.closed, ["main", "red", "blue"], "{report:?}");
     // What was deleted may have let packets pass, and a default may have blocked them.
-    for line in ["xfrm policy delete unheard-of", "xfrm policy setdefault unheard-of"] {
-        for (line, is_same) in [(line.to_owned(), true), (format!("~{line}"), false)] {
+    let deletes = "xfrm policy delete unheard-of";
+    for line in [deletes, "xfrm policy setdefault unheard-of", "vrf set red ipsec unheard-of"] {
+        let of_former = format!("~{deletes}");
+        for (line, is_same) in [(line.to_owned(), true), (of_former, false)] {
             let (_, report) =
                 restore(&file, &[Changes { text: line, ..Changes::default() }], is_same);
             assert_eq!((report.closed, report.refusals), (strings(&["main", "red"]), 1));

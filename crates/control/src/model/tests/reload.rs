@@ -73,6 +73,16 @@ fn another_order_of_addresses_is_told() {
     assert_eq!(control.difference(&load("test.toml", &file).unwrap()).to_string(), said);
     assert_eq!(reload(&mut control, &file).unwrap(), said);
     assert_eq!(control.difference(&load("test.toml", &file).unwrap()).to_string(), "");
+    // Beside one that has come.
+    for line in [
+        "addr del 192.168.13.1/24 dev lan",
+        "addr add 192.168.15.1/24 dev lan",
+        "addr add 192.168.13.1/24 dev lan",
+    ] {
+        run(&mut control, line).unwrap();
+    }
+    let said = "~ port lan: + address 192.168.15.1/24, addresses in another order";
+    assert_eq!(control.difference(&load("test.toml", &file).unwrap()).to_string(), said);
 }
 
 /// Who reloads a file with an SA, and without policies, is told that it closes a VRF.

@@ -134,9 +134,18 @@ fn a_batch_is_told_what_it_lets_out_in_all() {
     assert!(both.contains("dst 10.3.0.0/16 (policy "), "{both}");
     // The remedy for the one is none for the other.
     assert!(both.ends_with("keeps in what goes to 10.2.0.0/16 and has no policy"), "{both}");
-    let one = told(&[delete("10.2.0.0/16"), again, delete("10.3.0.0/16")]).unwrap();
+    let one = told(&[delete("10.2.0.0/16"), again.clone(), delete("10.3.0.0/16")]).unwrap();
     assert!(!one.contains("10.2.0.0/16") && one.contains("10.3.0.0/16"), "{one}");
     assert_eq!(told(&[delete("10.2.0.0/16"), "xfrm policy setdefault out block".into()]), None);
+    // In front of it, but there was none before.
+    let allow = "xfrm policy add dst 10.0.0.0/8 dir out action allow priority 1".to_owned();
+    let in_front = told(&[allow.clone(), delete("10.2.0.0/16")]).unwrap();
+    assert!(in_front.contains("dst 10.2.0.0/16 (policy "), "{in_front}");
+    // Never in force, or not for the first time.
+    let passing = "xfrm policy add dst 10.5.0.0/16 dir out action block".to_owned();
+    assert_eq!(told(&[passing, delete("10.5.0.0/16")]), None);
+    let twice = told(&[delete("10.2.0.0/16"), again.clone(), delete("10.2.0.0/16")]).unwrap();
+    assert_eq!(twice.matches("dst 10.2.0.0/16 (").count(), 1, "{twice}");
     // A VRF that is closed in the end lets nothing out.
     let flushed = told(&[delete("10.2.0.0/16"), "xfrm policy flush".into()]).unwrap();
     assert!(flushed.starts_with("VRF main is an IPsec gateway and has no policies"), "{flushed}");
