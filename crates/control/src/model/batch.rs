@@ -28,7 +28,7 @@ impl Control {
             origin: Origin::Runtime,
             is_restoring: false,
             connections: Some(self.connections),
-            before: Before::default(),
+            before: Some(Before::default()),
             now,
             wrong_flow: None,
         };

@@ -130,8 +130,8 @@ struct Draft<'c> {
     is_restoring: bool,
     /// What makes the connection table; in a rehearsal none is made.
     connections: Option<conntrack::Maker>,
-    /// What may be told of the change.
-    before: unprotected::Before,
+    /// What may be told of the change, if somebody listens.
+    before: Option<unprotected::Before>,
     /// When this is.
     now: Time,
     /// The flow of the file for which a reload was refused.
@@ -157,7 +157,7 @@ impl<'c> Draft<'c> {
             origin,
             is_restoring: false,
             connections: None,
-            before: unprotected::Before::default(),
+            before: None,
             now: Time::default(),
             wrong_flow: None,
         }
@@ -219,11 +219,17 @@ impl Control {
         let mut sequences = self.sequences.rehearsal();
         let (tables, origin) = (self.tables(), Origin::Configuration);
         let mut draft = Draft::new(tables, &mut desired, &mut randomness, &mut sequences, origin);
+        draft.before = self.before();
         plan.outcome = draft.reconcile(&plan.config, &imagined, Time(0));
         plan.wrong_flow = draft.wrong_flow.take();
         plan.warnings = draft.warnings();
         plan.boundaries = boundary::of(&draft.tables);
         plan
+    }
+
+    /// What is to be known of the time before a reload. There is none before the first configuration.
+    fn before(&self) -> Option<unprotected::Before> {
+        self.desired.gateway.as_ref().map(|_| unprotected::Before::default())
     }
 
     /// Carries a plan out, all of it or, where that is refused, nothing. `opened` are the ports of
@@ -240,10 +246,12 @@ impl Control {
     ) -> Result<Difference, Refusal> {
         let mut desired = self.desired.clone();
         let (tables, origin) = (self.tables(), Origin::Configuration);
+        let before = self.before();
         self.sequences.begin();
         let (randomness, sequences) = (&mut self.randomness, &mut self.sequences);
         let mut draft = Draft::new(tables, &mut desired, randomness, sequences, origin);
         draft.now = now;
+        draft.before = before;
         draft.connections = Some(self.connections);
         draft.sa_events = Some(&mut self.sa_events);
         let Plan { config, .. } = plan;
@@ -308,7 +316,7 @@ impl Control {
             origin: Origin::Runtime,
             is_restoring: false,
             connections: Some(self.connections),
-            before: unprotected::Before::default(),
+            before: Some(unprotected::Before::default()),
             now,
             wrong_flow: None,
         };

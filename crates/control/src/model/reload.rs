@@ -232,6 +232,9 @@ impl Draft<'_> {
         self.put_rules(rules)?;
         self.settle_firewall(now)?;
         self.note_vrfs_without_firewall(&had_firewall, &mut notes);
+        if let Some(let_out) = self.let_out() {
+            notes.note(ChangeKind::Removed, "protection", let_out);
+        }
         Ok(Difference { changes: notes.changes })
     }
 

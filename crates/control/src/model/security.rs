@@ -159,6 +159,7 @@ impl Draft<'_> {
             let command = describe::policy(&spec);
             journal.note(origin, format_args!("xfrm policy add {command}"));
         });
+        self.note_added(index);
         self.desired.touch_policy(index);
         self.desired.policies.insert(index, DesiredPolicy { spec, origin });
         Ok(index)
@@ -191,7 +192,9 @@ impl Draft<'_> {
         name: Option<PolicyName>,
     ) -> Result<(), Refusal> {
         if self.tables.policy_of_index(index).is_none_or(|policy| policy.spec != wanted) {
+            self.note_going(index);
             self.tables.update_policy(index, wanted).map_err(|error| refusal(&error))?;
+            self.note_changed(index);
         }
         self.tables.name_policy(index, name).map_err(|error| refusal(&error))
     }
@@ -202,6 +205,7 @@ impl Draft<'_> {
     }
 
     pub(super) fn drop_policy(&mut self, index: u32) -> Result<(), Refusal> {
+        self.note_going(index);
         self.tables.remove_policy(index).map_err(|error| refusal(&error))?;
         self.desired.touch_policy(index);
         if let Some(DesiredPolicy { spec, .. }) = self.desired.policies.remove(&index) {
@@ -588,7 +592,7 @@ fn matches_state(filter: &StateFilter, spec: &StateSpec) -> bool {
         && filter.reqid.is_none_or(|reqid| reqid == spec.reqid)
 }
 
-pub(super) fn matches_policy(filter: &PolicyFilter, index: u32, spec: &PolicySpec) -> bool {
+fn matches_policy(filter: &PolicyFilter, index: u32, spec: &PolicySpec) -> bool {
     fn is<T: PartialEq>(wanted: &Option<T>, given: &Option<T>) -> bool {
         wanted.is_none() || wanted == given
     }

@@ -1,15 +1,14 @@
-//! What whoever removes policies is told: a VRF that is closed now, or packets that leave in clear.
+//! What whoever removes or changes policies is told: a VRF that is closed now, or packets that leave in clear.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::{Refusal, Reply, Request};
+use api::{PolicyAdded, Refusal, Reply, Request};
 use packet::Time;
 use tables::{Action, Policy, Scope, Selector, Spd, Tables, Vrf};
 use types::{DefaultAction, Direction, IpRange, VrfId};
 
 use super::Draft;
-use super::security::{find_policy, matches_policy};
 
 /// How many selectors may be told.
 const TOLD: usize = 10;
@@ -30,68 +29,55 @@ pub(super) struct Before {
 }
 
 impl Draft<'_> {
-    /// Carries a request out, and takes note of what it may let out.
+    /// Carries a request out, and takes note of what it may close.
     pub(super) fn carry_out(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
-        let may_let_out = matches!(
+        let may_close = matches!(
             request,
             Request::PolicyDelete(_) | Request::PolicyFlush(_) | Request::VrfSet(_)
         );
-        // After a restart nobody listens.
-        if self.is_restoring {
-            return self.change(request, now);
+        if let Some(before) = self.before.as_mut().filter(|it| may_close && it.closed.is_none()) {
+            before.closed = Some(closed(&self.tables).map(|vrf| vrf.id).collect());
         }
-        if !may_let_out {
-            let is_new = matches!(request, Request::PolicyAdd(_));
-            let reply = self.change(request, now)?;
-            if let Reply::PolicyAdded(policy) = &reply {
-                self.before.changed.insert(policy.index);
-                if is_new {
-                    self.before.added.insert(policy.index);
-                }
-            }
-            return Ok(reply);
-        }
-        if self.before.closed.is_none() {
-            self.before.closed = Some(closed(&self.tables).map(|vrf| vrf.id).collect());
-        }
-        let going = self.keeping_in(&request);
-        let reply = self.change(request, now)?;
-        // One that has come in between was never in force.
-        let Before { gone, added, .. } = &mut self.before;
-        gone.extend(going.into_iter().filter(|policy| !added.contains(&policy.index)));
-        Ok(reply)
+        self.change(request, now)
     }
 
-    /// The outbound policies of VRFs that protect or block, of those that a request removes. A copy of all
-    /// tables would have each of them copied by the change.
-    fn keeping_in(&self, request: &Request) -> Vec<Arc<Policy>> {
-        let indexes: Vec<u32> = match request {
-            Request::PolicyDelete(id) => {
-                find_policy(&self.tables, self.desired, id).into_iter().collect()
-            }
-            Request::PolicyFlush(filter) => {
-                let all = self.desired.policies.iter();
-                let meant = all.filter(|(index, it)| matches_policy(filter, **index, &it.spec));
-                meant.map(|(index, _)| *index).collect()
-            }
-            _ => Vec::new(),
-        };
-        let policies = indexes.into_iter().filter_map(|index| self.tables.policy_of_index(index));
+    /// A policy has come.
+    pub(super) fn note_added(&mut self, index: u32) {
+        if let Some(before) = &mut self.before {
+            before.added.insert(index);
+            before.changed.insert(index);
+        }
+    }
+
+    /// A policy does something else.
+    pub(super) fn note_changed(&mut self, index: u32) {
+        if let Some(before) = &mut self.before {
+            before.changed.insert(index);
+        }
+    }
+
+    /// A policy is about to go, or to do something else.
+    pub(super) fn note_going(&mut self, index: u32) {
+        let Some(before) = &mut self.before else { return };
+        // One that has come in between was never in force.
+        let policy = self.tables.policy_of_index(index).filter(|_| !before.added.contains(&index));
         let keeps_in = |policy: &&Arc<Policy>| {
             policy.spec.direction == Direction::Out
                 && matches!(policy.spec.scope(), Scope::Vrf(_))
                 && policy.spec.action != Action::Bypass
         };
-        policies.filter(keeps_in).cloned().collect()
+        before.gone.extend(policy.filter(keeps_in).cloned());
     }
 
     /// What whoever made a change of the tables is told: who took the last policy of a VRF, that it is
     /// closed now, and who took one that protected or blocked packets, that these may leave in clear.
     pub(super) fn let_out(&self) -> Option<String> {
-        let Before { closed: was_closed, gone, changed, .. } = &self.before;
-        let was_closed = was_closed.as_ref()?;
-        let is_closed = closed(&self.tables).filter(|vrf| !was_closed.contains(&vrf.id));
-        let mut doubts: Vec<_> = is_closed.map(|vrf| closed_by(&vrf.name)).collect();
+        let Before { closed: was_closed, gone, changed, .. } = self.before.as_ref()?;
+        let mut doubts = Vec::new();
+        if let Some(was_closed) = was_closed {
+            let is_closed = closed(&self.tables).filter(|vrf| !was_closed.contains(&vrf.id));
+            doubts.extend(is_closed.map(|vrf| closed_by(&vrf.name)));
+        }
         doubts.extend(passing(gone, changed, &self.tables));
         (!doubts.is_empty()).then(|| doubts.join(". "))
     }
@@ -101,6 +87,11 @@ impl Draft<'_> {
 pub(super) fn with_warning(reply: Reply, warning: Option<String>) -> Reply {
     let Some(warning) = warning else { return reply };
     match reply {
+        Reply::PolicyAdded(added) => {
+            let warnings = [Some(warning), added.warning].into_iter().flatten();
+            let warning = warnings.collect::<Vec<_>>().join(". ");
+            Reply::PolicyAdded(PolicyAdded { warning: Some(warning), ..added })
+        }
         Reply::Count(count) => Reply::Warned(format!("{count} removed. {warning}")),
         _ => Reply::Warned(warning),
     }
@@ -129,7 +120,12 @@ fn passing(gone: &[Arc<Policy>], changed: &BTreeSet<u32>, after: &Tables) -> Opt
     let (mut remedy, mut unknown) = (None, 0);
     for (at, policy) in gone.iter().enumerate() {
         let Some(vrf) = after.vrf(policy.spec.vrf).filter(|vrf| !vrf.is_closed()) else { continue };
-        if !vrf.spd.may_bypass(Direction::Out) {
+        let there =
+            after.policy_of_selector(policy.spec.scope(), Direction::Out, &policy.spec.selector);
+        let is_there = there.is_some_and(|there| there.spec.action != Action::Bypass);
+        let is_blocked = vrf.spd.default_action(Direction::Out) == DefaultAction::Block;
+        // Nearly always.
+        if vrf.spd.bypasses(Direction::Out) == 0 && (is_there || is_blocked) {
             continue;
         }
         let place = (policy.spec.priority, policy.index);

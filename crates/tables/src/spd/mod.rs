@@ -276,10 +276,9 @@ impl Spd {
         self.defaults[direction as usize]
     }
 
-    /// Whether packets of `direction` may pass in clear: by a policy, or as no policy matches them.
-    pub fn may_bypass(&self, direction: Direction) -> bool {
-        self.bypasses[direction as usize] > 0
-            || self.default_action(direction) == DefaultAction::Accept
+    /// How many policies of `direction` let packets pass in clear.
+    pub fn bypasses(&self, direction: Direction) -> usize {
+        self.bypasses[direction as usize]
     }
 
     pub(crate) fn set_default_action(&mut self, direction: Direction, action: DefaultAction) {

@@ -151,3 +151,46 @@ fn a_batch_is_told_what_it_lets_out_in_all() {
     assert!(flushed.starts_with("VRF main is an IPsec gateway and has no policies"), "{flushed}");
     assert!(!flushed.contains("in clear"), "{flushed}");
 }
+
+/// A policy of the file that is gone, or lets packets pass now, is told by the reload; one that finds its new
+/// place is not.
+#[test]
+fn a_reload_tells_what_it_lets_out() {
+    let out = |to: &str, action: &str| {
+        format!("[[policy]]\ndirection = \"out\"\ndestination = \"{to}\"\naction = \"{action}\"\n")
+    };
+    let file = |policies: &[String]| {
+        format!(
+            "[[vrf]]\nname = \"main\"\ndefault-out = \"accept\"\n[[port]]\nname = \"lan\"\nkind = \"memory\"\n{}",
+            policies.concat()
+        )
+    };
+    let [one, two] = ["10.2.0.0/16", "10.3.0.0/16"].map(|to| out(to, "discard"));
+    let both = file(&[one.clone(), two.clone()]);
+    let reloads = |text: &str| {
+        let mut control = Control::new(1, [7; 32]);
+        let first = reload(&mut control, &both).unwrap();
+        assert!(!first.contains("in clear"), "{first}");
+        reload(&mut control, text).unwrap()
+    };
+    let told = reloads(&file(std::slice::from_ref(&two)));
+    assert!(
+        told.contains("- protection what these policies protected or blocked may leave"),
+        "{told}"
+    );
+    assert!(told.contains("dst 10.2.0.0/16 (default-out is accept)"), "{told}");
+    let told = reloads(&file(&[out("10.2.0.0/16", "bypass"), two.clone()]));
+    assert!(told.contains("dst 10.2.0.0/16 (policy ") && !told.contains("10.3"), "{told}");
+    let told = reloads(&file(&[two, one]));
+    assert!(told.contains("new place") && !told.contains("in clear"), "{told}");
+    let told = reloads(&file(&[out("10.0.0.0/8", "discard")]));
+    assert!(told.contains("- policy") && !told.contains("in clear"), "{told}");
+    // An update by command.
+    let mut control = running(&both);
+    let allow = "xfrm policy update dst 10.2.0.0/16 dir out action allow";
+    let Reply::PolicyAdded(changed) = run(&mut control, allow).unwrap() else { panic!() };
+    assert!(changed.warning.is_some_and(|told| told.contains("dst 10.2.0.0/16 (policy ")));
+    let again = "xfrm policy update dst 10.2.0.0/16 dir out action block priority 7";
+    let Reply::PolicyAdded(changed) = run(&mut control, again).unwrap() else { panic!() };
+    assert_eq!(changed.warning, None);
+}
