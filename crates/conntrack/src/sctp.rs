@@ -2,7 +2,7 @@
 //!
 //! A packet must carry the tag that its receiver has chosen. `Side::sent` has the tag that a side
 //! has chosen (lower half) and, where the other one was not seen to choose, the one that it uses
-//! (upper half). Once both have chosen, the upper half is the tag of the INIT that its INIT ACK answered.
+//! (upper half). Once it has chosen, the upper half is the tag of the INIT that its INIT ACK answered.
 //! `Side::window` has the tag of an INIT or INIT ACK that is to restart the association, which
 //! counts when the side has sent a cookie under it (lower half), and the tag to which it has sent a
 //! cookie echo under its own (upper half). Anybody can send an INIT in the name of a side: what an
@@ -29,13 +29,12 @@ impl Side {
     }
 
     /// The tag that an INIT of the other one had which its INIT ACK has answered.
-    fn answered(&self, other: &Self) -> Option<u32> {
-        let have_chosen = self.chosen() != 0 && other.chosen() != 0;
-        Some((self.sent >> 32) as u32).filter(|answered| have_chosen && *answered != 0)
+    fn answered(&self) -> Option<u32> {
+        Some((self.sent >> 32) as u32).filter(|answered| self.chosen() != 0 && *answered != 0)
     }
 
-    fn answering(self, other: &Self, tag: u32) -> Self {
-        match self.chosen() != 0 && other.chosen() != 0 {
+    fn answering(self, tag: u32) -> Self {
+        match self.chosen() != 0 {
             true => Self { sent: u64::from(tag) << 32 | u64::from(self.chosen()), ..self },
             false => self,
         }
@@ -96,14 +95,23 @@ pub(crate) fn judge(
     // The T bit: the sender has no association, and reflects the tag of what it answers.
     let its_own = if own.chosen() != 0 { own.chosen() } else { peer.used() };
     let is_reflected = ends && chunks.reflected && its_own != 0 && chunks.tag == its_own;
+    // The tag that it had before its peer began anew with it: it ends nothing of what is now.
+    let is_former = is_reflected && peer.echoed() != 0 && peer.echoed() != chunks.tag;
+    if is_former {
+        return Outcome::Pass;
+    }
     let is_cookie = chunks.has(Chunks::INIT_ACK | Chunks::COOKIE_ECHO | Chunks::COOKIE_ACK);
     // Of a restart, lost behind us and sent again.
-    let is_echoed =
-        chunks.has(Chunks::COOKIE_ECHO) && own.echoed() != 0 && chunks.tag == own.echoed();
-    let is_of_restart = is_cookie && is_restart || is_echoed;
+    let is_echoed = own.echoed() != 0 && chunks.tag == own.echoed();
+    let is_of_restart = is_cookie && (is_restart || is_echoed);
     if !(is_right && !(ends && chunks.reflected) || is_reflected || is_of_restart) {
-        // An INIT that is refused is answered under its own tag, which ends nothing else.
-        let refuses = chunks.has(Chunks::ABORT) && !chunks.reflected && is_restart;
+        // An INIT that is refused is answered under its own tag, and a cookie under that of the INIT ACK,
+        // which ends nothing else.
+        let refused = match chunks.reflected {
+            true => [own.restart(), peer.echoed()],
+            false => [peer.restart(), 0],
+        };
+        let refuses = chunks.has(Chunks::ABORT) && chunks.tag != 0 && refused.contains(&chunks.tag);
         return if refuses { Outcome::Pass } else { Outcome::Invalid };
     }
     let mut next = own;
@@ -114,18 +122,20 @@ pub(crate) fn judge(
         let is_answer = state == State::SctpCookieWait && direction == Direction::Reply;
         if is_answer && is_right && own.chosen() == 0 {
             next = own.choosing(chunks.initiate);
-        } else if is_answer || is_restart {
-            // Another one may have answered before, and either may be the one that counts.
-            next = next.answering(&peer, chunks.tag).restarting(chunks.initiate);
         } else {
-            return Outcome::Pass;
+            // Another one may have answered before, and either may be the one that counts.
+            next = next.answering(chunks.tag).restarting(chunks.initiate);
         }
     }
     // The tag of the INIT ACK that the cookie is of: one of an INIT that somebody forged since is another.
     let echoed = peer.echoed();
-    let is_acknowledging = chunks.has(Chunks::COOKIE_ACK | Chunks::COOKIE_ECHO) && is_right;
-    let chosen = peer.answered(&own).unwrap_or(own.restart());
-    let is_cookie_echo = chunks.has(Chunks::COOKIE_ECHO) && is_restart && !is_echoed && chosen != 0;
+    let is_acknowledging =
+        chunks.has(Chunks::COOKIE_ACK | Chunks::COOKIE_ECHO) && is_right && !is_echoed;
+    let chosen = peer.answered().unwrap_or(own.restart());
+    // It goes on under the tag that it has chosen, and has said no other one since.
+    let is_chosen = is_right && own.chosen() != 0 && own.restart() == 0;
+    let is_cookie_echo =
+        chunks.has(Chunks::COOKIE_ECHO) && is_restart && !is_echoed && !is_chosen && chosen != 0;
     if is_cookie_echo {
         let window = u64::from(peer.restart()) << 32;
         next = Side { window, ..own.choosing(chosen) };
@@ -137,8 +147,11 @@ pub(crate) fn judge(
         flags = flags.with(Flags::REPLIED);
     }
     let state = match after(state, direction, chunks) {
-        // The ends that were shutting down are gone.
-        State::SctpShutdownSent | State::SctpShutdownReceived | State::SctpShutdownAckSent
+        // The ends that were shutting down are gone, or what ended it was not heard.
+        State::SctpShutdownSent
+        | State::SctpShutdownReceived
+        | State::SctpShutdownAckSent
+        | State::SctpClosed
             if is_cookie_echo =>
         {
             State::SctpCookieEchoed
