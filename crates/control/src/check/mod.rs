@@ -71,8 +71,9 @@ impl From<Fault> for Refusal {
 /// A name of a VRF: as of a port, but no word that means something else where commands name VRFs and
 /// tables.
 pub(crate) fn vrf_name(part: &'static str, name: &str) -> Result<(), Fault> {
-    port_name(part, name)?;
+    self::name(part, name)?;
     let means = match name {
+        "lo" => "the gateway itself in policy rules",
         "all" => "all routing tables",
         "local" | "default" | "unspec" => "a routing table of Linux",
         "l3mdev" => "the table of a packet's own VRF in policy rules",
@@ -82,17 +83,9 @@ pub(crate) fn vrf_name(part: &'static str, name: &str) -> Result<(), Fault> {
     Err(Fault::invalid(part, format!("'{name}' is {means}")).hint("another name, as in blue"))
 }
 
-/// A name of a port: none that means something else where policy rules name ports.
-pub(crate) fn port_name(part: &'static str, name: &str) -> Result<(), Fault> {
-    self::name(part, name)?;
-    match name {
-        "lo" => {
-            Err(Fault::invalid(part, "'lo' is the gateway itself in policy rules")
-                .hint("another name"))
-        }
-        _ => Ok(()),
-    }
-}
+/// What is said of a rule with `iif lo` where there is a port of that name.
+pub(crate) const LO_IS_NO_PORT: &str =
+    "iif lo is the gateway itself, and not the port lo, which no rule can name";
 
 /// Whether commands that name tables take a word for a number, of whatever size.
 pub(crate) fn is_number(word: &str) -> bool {

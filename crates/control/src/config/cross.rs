@@ -138,6 +138,9 @@ fn check_rules(rules: &[Said<'_, RuleSpec>], names: &Names<'_>, errors: &mut Err
         {
             names.check_port_of(rule, "iif", iif, errors);
         }
+        if spec.iif.as_deref() == Some("lo") && names.ports.contains_key("lo") {
+            errors.note(rule.table.at, check::LO_IS_NO_PORT);
+        }
         if let Some(oif) = &spec.oif {
             names.check_vrf_at(rule, "oif", oif, errors);
         }

@@ -229,13 +229,7 @@ pub(super) fn vrf(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<VrfSetti
 }
 
 pub(super) fn port(table: &Table<'_>, errors: &mut Errors<'_>) -> Option<PortSettings> {
-    let name = name(table, "name", errors).filter(|name| {
-        let fault = check::port_name("name", name).err();
-        fault.is_none_or(|fault| {
-            table.fault(fault, errors);
-            false
-        })
-    });
+    let name = name(table, "name", errors);
     let kind = name.as_deref().and_then(|name| kind(table, name, errors));
     let addresses: Vec<Found<IpPrefix>> = table.list("addresses", errors, |element, errors| {
         let prefix: Option<IpPrefix> = parsed_element(element, "\"192.0.2.1/24\"", errors);

@@ -368,6 +368,7 @@ fn vrfs_with_reserved_names_and_sources_of_others_are_told_with_their_lines() {
     let vrf = |name: &str| format!("{GOOD}\n[[vrf]]\nname = \"{name}\"\n");
     let lines = GOOD.lines().count();
     for (name, means) in [
+        ("lo", "the gateway itself in policy rules"),
         ("all", "all routing tables"),
         ("local", "a routing table of Linux"),
         ("default", "a routing table of Linux"),
@@ -379,10 +380,12 @@ fn vrfs_with_reserved_names_and_sources_of_others_are_told_with_their_lines() {
             format!("gw.toml:{}:8: '{name}' is {means} (another name, as in blue)", lines + 3);
         refused(&vrf(name), &[&told]);
     }
-    let lo = "'lo' is the gateway itself in policy rules (another name)";
-    let told = format!("gw.toml:{}:8: {lo}", lines + 3);
-    refused(&vrf("lo"), &[&told]);
-    refused(&format!("{GOOD}\n[[port]]\nname = \"lo\"\nkind = \"memory\"\n"), &[&told]);
+    let file = format!(
+        "{GOOD}\n[[port]]\nname = \"lo\"\nkind = \"memory\"\n[[rule]]\niif = \"lo\"\naction = \"blackhole\"\npriority = 5\n"
+    );
+    let notes = load("gw.toml", &file).unwrap().notes;
+    let lo = crate::check::LO_IS_NO_PORT;
+    assert!(notes.iter().any(|note| note.message == lo), "{notes:?}");
     let route = |src: &str| {
         format!(
             "{GOOD}\n[[route]]\nto = \"10.9.0.0/16\"\nvia = \"192.168.11.1\"\nsrc = \"{src}\"\n"

@@ -47,7 +47,11 @@ impl Draft<'_> {
             return Err(refused);
         }
         self.note(|journal| journal.add_rule(origin, &spec));
-        Ok(is_silent.then(|| self.joins_with_main(&spec)).flatten())
+        let joins = is_silent.then(|| self.joins_with_main(&spec)).flatten();
+        let is_lo = spec.iif.as_deref() == Some(OWN) && self.desired.ports.contains_key(OWN);
+        let lo = is_lo.then(|| crate::check::LO_IS_NO_PORT.to_owned());
+        let doubts: Vec<_> = joins.into_iter().chain(lo).collect();
+        Ok((!doubts.is_empty()).then(|| doubts.join(". ")))
     }
 
     /// What is said of a rule that leads to `main` because it does not say where to, if that joins

@@ -32,11 +32,7 @@ fn no_number() -> Refusal {
 
 impl Draft<'_> {
     pub(super) fn add_link(&mut self, spec: &LinkSpec) -> Result<(), Refusal> {
-        // What was said before it was refused stays.
-        match self.is_restoring {
-            true => crate::check::name("name", &spec.name)?,
-            false => crate::check::port_name("name", &spec.name)?,
-        }
+        crate::check::name("name", &spec.name)?;
         if self.desired.ports.contains_key(&spec.name)
             || self.origin == Origin::Runtime && self.desired.vrfs.contains_key(&spec.name)
         {

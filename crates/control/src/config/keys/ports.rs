@@ -85,7 +85,7 @@ pub(super) const PORT: Section = Section {
             "name",
             "",
             "required",
-            "Its name, which all else calls it by; not `lo`, which is the gateway itself in policy rules.",
+            "Its name, which all else calls it by; policy rules cannot name one that is called `lo`, which is the gateway itself there.",
         ),
         key("kind", PORT_KIND_NAMES, "", "required", PORT_KIND_MEANING),
         key(

@@ -321,6 +321,18 @@ fn a_vrf_in_the_place_of_a_port_is_told_from_nothing() {
 }
 
 #[test]
+fn a_port_that_no_rule_can_name_is_told() {
+    let mut control = running(&BASE.replacen(
+        "[[port]]",
+        "[[port]]\nname = \"lo\"\nkind = \"memory\"\n[[port]]",
+        1,
+    ));
+    let told = run(&mut control, "rule add iif lo lookup main priority 5").unwrap();
+    assert_eq!(told, Reply::Warned(crate::check::LO_IS_NO_PORT.to_owned()));
+    assert_eq!(run(&mut control, "rule add iif lan lookup main priority 6"), Ok(Reply::Done));
+}
+
+#[test]
 fn a_rule_that_joins_a_vrf_with_main_without_saying_so_is_told() {
     let mut control = running(BASE);
     // Without other VRFs there is nothing to join.
