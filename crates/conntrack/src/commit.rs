@@ -288,7 +288,7 @@ impl Connections {
         }
         // Nobody reads how far a side has come before it has sent: it is the generation, of which both
         // sides have a few bits beside their marks as well. So a late write of a packet of the place's
-        // former connection does not take them for that one's. The tags of SCTP are read, and have none.
+        // former connection does not take them for that one's. Tags of SCTP are read: a side has said none yet.
         let generation = self.control(index).generation();
         let lowest = u64::from(generation) << mark::GENERATION_SHIFT & mark::GENERATION;
         let sent = match new.original.protocol {
@@ -296,7 +296,7 @@ impl Connections {
             _ => generation.into(),
         };
         let unseen =
-            Side { seen: own.seen & !0xffff_ffff, sent, window: u64::from(generation) << 32 };
+            Side { seen: own.seen & !0xffff_ffff, sent, window: sent << 32 };
         for at in 0..2 {
             let store =
                 |word: usize, value| store(&entry.lines[at].0[word], value, Ordering::Release);

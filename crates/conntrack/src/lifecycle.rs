@@ -20,6 +20,9 @@ use types::Protocol;
 /// Connections that may make room, of which the one used longest ago does.
 const CANDIDATES: usize = 8;
 
+/// A connection is read so often at most: others may change it meanwhile, but not for ever.
+const READS: usize = 64;
+
 /// The most that is said to have been made since somebody asked: more than a round can.
 const MOST_SINCE: u64 = 4096;
 
@@ -31,7 +34,7 @@ enum TakenOut {
     Yes(Ended),
     /// It was used meanwhile, and is in the wheel again.
     Later,
-    /// It is not there, or is of another generation by now, or makes no room any more.
+    /// It is not there, or makes no room any more.
     Other,
 }
 
@@ -150,23 +153,18 @@ impl Connections {
     /// Ends a connection that the wheel has handed out, or gives it back to the wheel. Its place is not
     /// given back yet.
     fn expire_one(&self, index: u32, now: Time) -> Option<Ended> {
-        // Again if its mark is changed meanwhile.
-        for _ in 0..4 {
-            let control = self.control(index);
-            if !control.is_live() {
-                return None;
-            }
-            match self.take_out(index, control.generation(), Reason::Expired, now) {
-                TakenOut::Yes(ended) => return Some(ended),
-                TakenOut::Later => return None,
-                TakenOut::Other => {}
-            }
+        let control = self.control(index);
+        if !control.is_live() {
+            return None;
         }
-        self.places.schedule(index, now, now);
-        None
+        let handle = Handle { index, generation: control.generation() };
+        match self.take_out(handle, Reason::Expired, now) {
+            TakenOut::Yes(ended) => Some(ended),
+            TakenOut::Later | TakenOut::Other => None,
+        }
     }
 
-    /// Ends a connection. False if it has ended before, or has another generation by now.
+    /// Ends a connection. False if it has ended before.
     pub fn remove(&self, handle: Handle, now: Time, ended: &mut dyn FnMut(&[Ended])) -> bool {
         self.end(handle, Reason::Deleted, now, ended)
     }
@@ -273,9 +271,7 @@ impl Connections {
     pub fn closed(&self, zone: u16, translated: &Tuple, now: Time) -> Option<Handle> {
         let (handle, direction) = self.lookup(zone, &translated.reversed(), now)?;
         let control = self.control(handle.index);
-        let is_it = control.is_live()
-            && control.generation() == handle.generation
-            && direction == Direction::Reply;
+        let is_it = self.is_named(handle, control) && direction == Direction::Reply;
         (is_it && control.state().is_closed()).then_some(handle)
     }
 
@@ -286,11 +282,10 @@ impl Connections {
         now: Time,
         ended: &mut dyn FnMut(&[Ended]),
     ) -> bool {
-        let Handle { index, generation } = handle;
-        let TakenOut::Yes(end) = self.take_out(index, generation, reason, now) else {
+        let TakenOut::Yes(end) = self.take_out(handle, reason, now) else {
             return false;
         };
-        self.places.give(index);
+        self.places.give(handle.index);
         self.count_ended(reason, 1);
         ended(&[end]);
         true
@@ -301,15 +296,16 @@ impl Connections {
     }
 
     /// Takes a connection out of the table. Its place is the caller's then, to be given back.
-    fn take_out(&self, index: u32, generation: u32, reason: Reason, now: Time) -> TakenOut {
+    fn take_out(&self, handle: Handle, reason: Reason, now: Time) -> TakenOut {
+        let index = handle.index;
         let Some(entry) = self.entries.get(index as usize) else { return TakenOut::Other };
         // Those of another one, if this has ended since.
         let hashes = self.hashes(index);
         let locked = self.buckets.lock(hashes);
-        // Tuples of a generation do not change, so these are its own if it still has this one.
+        // Tuples of a connection do not change, so these are its own if it still lives.
         let from = loop {
             let from = self.control(index);
-            if !from.is_live() || from.generation() != generation {
+            if !self.is_named(handle, from) {
                 return TakenOut::Other;
             }
             // An answer that came before has assured it.
@@ -373,15 +369,39 @@ impl Connections {
     /// What there is to know of the connection at a place, if one lives there. Going through all
     /// places shows each connection that is there all the while.
     pub fn connection(&self, index: u32, now: Time) -> Option<Connection> {
-        // Read again if it ends meanwhile and another one comes.
-        (0..3).find_map(|_| {
-            let control = self.control(index.min(self.settings.connections - 1));
-            if index >= self.settings.connections || !control.is_live() {
+        self.read_if(index, now, |_| true)
+    }
+
+    /// What there is to know of a connection now, whatever was changed of it since it was named so.
+    /// `None` if it has ended.
+    pub fn named(&self, handle: Handle, now: Time) -> Option<Connection> {
+        self.read_if(handle.index, now, |control| self.is_named(handle, control))
+    }
+
+    fn read_if(
+        &self,
+        index: u32,
+        now: Time,
+        is_wanted: impl Fn(Control) -> bool,
+    ) -> Option<Connection> {
+        self.entries.get(index as usize)?;
+        // Read again if it is changed meanwhile, or ends and another one comes.
+        (0..READS).find_map(|_| {
+            let control = self.control(index);
+            if !control.is_live() {
                 return Some(None);
             }
-            let connection = self.read(index, control, now);
-            (self.control(index).generation() == control.generation()).then_some(Some(connection))
+            let read = is_wanted(control).then(|| self.read(index, control, now));
+            (self.control(index).generation() == control.generation()).then_some(read)
         })?
+    }
+
+    /// Whether a connection that is as `control` has it is the one that was named so.
+    pub(crate) fn is_named(&self, handle: Handle, control: Control) -> bool {
+        let kept = || self.entries[handle.index as usize].cold.0[cold::KEPT].load(Ordering::Acquire);
+        let present = control.generation();
+        control.is_live()
+            && (present == handle.generation || Kept(kept()).has_been(handle.generation, present))
     }
 
     fn read(&self, index: u32, control: Control, now: Time) -> Connection {
@@ -500,14 +520,12 @@ impl Connections {
     /// locked, so that it does not end meanwhile.
     fn amend(&self, handle: Handle, change: impl FnOnce() -> bool) -> Option<Handle> {
         let change = || {
-            if !change() {
-                return handle;
-            }
+            let is_other = change();
             loop {
                 let from = self.control(handle.index);
-                if self.change(handle.index, from, from.changed()) {
-                    let generation = from.changed().generation();
-                    return Handle { generation, ..handle };
+                let to = if is_other { from.changed() } else { from };
+                if !is_other || self.change(handle.index, from, to) {
+                    return Handle { generation: to.generation(), ..handle };
                 }
             }
         };
@@ -519,8 +537,7 @@ impl Connections {
         // Those of another one, if this has ended since.
         let _locked = self.buckets.lock(self.hashes(handle.index));
         let control = self.control(handle.index);
-        let is_it = control.is_live() && control.generation() == handle.generation;
-        is_it.then(change)
+        self.is_named(handle, control).then(change)
     }
 
     /// Sets the deadline to `deadline`, or to the latest there is, two years ahead, until a packet moves it

@@ -67,7 +67,7 @@ impl Connections {
         };
         let entry = &self.entries[handle.index as usize];
         let (control, own, peer) = Self::view(entry, direction.opposite());
-        let is_same = control.is_live() && control.generation() == handle.generation;
+        let is_same = self.is_named(handle, control);
         let has_sent = direction == Direction::Reply || control.flags().has(Flags::REPLIED);
         let is_on_its_way = match sequence {
             _ if quoted.protocol != Protocol::TCP => true,

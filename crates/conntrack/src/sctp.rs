@@ -147,8 +147,10 @@ pub(crate) fn judge(
         flags = flags.with(Flags::REPLIED);
     }
     let state = match after(state, direction, chunks) {
-        // The ends that were shutting down are gone, or what ended it was not heard.
-        State::SctpShutdownSent
+        // The ends that were shutting down are gone, or what ended it was not heard. Or a heartbeat
+        // stood before the first INIT.
+        State::SctpHeartbeatSent
+        | State::SctpShutdownSent
         | State::SctpShutdownReceived
         | State::SctpShutdownAckSent
         | State::SctpClosed

@@ -14,9 +14,6 @@ use crate::timeout::{State, tick};
 use crate::tuple::{Role, Tuple};
 use crate::{datagram, sctp, tcp};
 
-/// A translation is read so often at most: others may change the connection meanwhile, but not for ever.
-const READS: usize = 64;
-
 /// Why a packet is of no connection.
 #[derive(Clone, Copy)]
 enum Without {
@@ -105,9 +102,10 @@ impl Connections {
         packet: &Packet,
         tick: u32,
     ) -> Option<Tracked> {
-        if !control.is_live() || control.generation() != handle.generation {
+        if !self.is_named(handle, control) {
             return None;
         }
+        let handle = Handle { generation: control.generation(), ..handle };
         let ct_state = match self.judge(control, own, peer, direction, packet, tick) {
             Outcome::Invalid => CtState::INVALID,
             Outcome::Renew => return None,
@@ -220,10 +218,11 @@ impl Connections {
                 .find(|(way, bit)| slot.is_for(*bit) && can_be(*way) && is_of(*way))?
                 .0;
         let is_of_zone = load(1, word::IDENTITY) & !0xffff_ffff == identity;
-        // The same generation as before: what was read is of one connection.
-        let generation = self.control(index).generation();
-        (is_of_zone && generation == control.generation())
-            .then_some((Handle { index, generation }, direction))
+        // The same connection as before, whatever was changed of it meanwhile: what was read is of one.
+        let before = Handle { index, generation: control.generation() };
+        let control = self.control(index);
+        let handle = Handle { index, generation: control.generation() };
+        (is_of_zone && self.is_named(before, control)).then_some((handle, direction))
     }
 
     #[inline(always)]
@@ -290,24 +289,9 @@ impl Connections {
     /// What becomes of packets of a direction of a connection. `None` if it is not there.
     #[inline]
     pub fn translation(&self, handle: Handle, direction: Direction) -> Option<Translation> {
-        self.entries.get(handle.index as usize)?;
-        // Read again if its mark changes meanwhile, or it ends and another one comes.
-        (0..READS).find_map(|_| {
-            let control = self.control(handle.index);
-            let read = self.read_translation(handle, direction, control);
-            (self.control(handle.index).generation() == control.generation()).then_some(read)
-        })?
-    }
-
-    #[inline(always)]
-    fn read_translation(
-        &self,
-        handle: Handle,
-        direction: Direction,
-        control: Control,
-    ) -> Option<Translation> {
-        let entry = &self.entries[handle.index as usize];
+        let entry = self.entries.get(handle.index as usize)?;
         let line = &entry.lines[direction.at()];
+        let control = self.control(handle.index);
         let is_v6 = control.flags().has(Flags::V6);
         let words = match is_v6 {
             true => self.wide_words(handle.index, direction),
@@ -327,16 +311,14 @@ impl Connections {
             destination: (ports >> 32) as u16,
             role,
         };
-        let present = control.generation();
-        // A mark, a label or a helper was changed since: its packets on their way are translated as before.
-        let kept = || Kept(entry.cold.0[cold::KEPT].load(Ordering::Acquire));
-        let is_same = control.is_live()
-            && (present == handle.generation || kept().has_been(handle.generation, present));
         let is_source = match direction {
             Direction::Original => control.flags().has(Flags::SNAT),
             Direction::Reply => control.flags().has(Flags::DNAT),
         };
-        is_same.then(|| Translation::new(tuple, ports as u32, is_source))
+        // It has lived all the while, and its tuples do not change. Its mark, label or helper may: its
+        // packets on their way are translated as before.
+        let is_it = self.is_named(handle, self.control(handle.index));
+        is_it.then(|| Translation::new(tuple, ports as u32, is_source))
     }
 
     /// What a decision about packets of a direction may depend on of a connection without a helper, beside

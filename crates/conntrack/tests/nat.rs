@@ -442,9 +442,9 @@ fn a_connection_translates_by_every_name_that_it_has_had() {
     assert!(nat.gate.table.translation(marked, Direction::Original).is_some());
 }
 
-/// Another thread may change the mark while a translation is read.
+/// Another thread may change the mark while a packet is tracked and translated.
 #[test]
-fn a_translation_is_read_while_the_mark_changes() {
+fn a_connection_is_found_while_its_mark_changes() {
     let mut nat = Nat::new(1, pool("192.0.2.1", "192.0.2.1", |_| ()));
     let (first, _) = nat.open(flow(1, 1, 8)).unwrap();
     let (table, is_over) = (&nat.gate.table, std::sync::atomic::AtomicBool::new(false));
@@ -456,11 +456,26 @@ fn a_translation_is_read_while_the_mark_changes() {
                 name = table.set_mark(name, mark, u32::MAX).unwrap();
             }
         });
-        let read = (0..200_000).filter(|_| table.translation(first, Direction::Original).is_some());
-        let read = read.count();
+        let now = nat.gate.now;
+        let mut lost = [0; 4];
+        for _ in 0..200_000 {
+            let tracked = table.track(0, &flow(1, 1, 8), &Packet::Datagram, now);
+            let found = [
+                table.translation(first, Direction::Original).is_some(),
+                table.lookup(0, &flow(1, 1, 8), now).is_some(),
+                table.named(first, now).is_some(),
+                tracked.connection.is_some_and(|(handle, _)| handle.index == first.index),
+            ];
+            lost.iter_mut().zip(found).for_each(|(lost, found)| *lost += u32::from(!found));
+        }
         is_over.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(read, 200_000);
+        assert_eq!(lost, [0; 4], "translation, lookup, named, track");
     });
+    // Its first name is good for all that is not about what has changed.
+    assert!(table.set_mark(first, 7, u32::MAX).is_some());
+    assert!(table.remove(first, nat.gate.now, &mut |_| ()));
+    assert_eq!(table.named(first, nat.gate.now), None);
+    assert_eq!(table.set_mark(first, 8, u32::MAX), None);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use Step::{
     TwiceLate,
 };
 use conntrack::{Chunks, Packet, State, Tuple};
-use gate::{Gate, INV, addresses, settings};
+use gate::{Gate, INV, addresses};
 use proptest::prelude::*;
 use types::Protocol;
 
@@ -208,7 +208,7 @@ fn tuple(end: usize) -> Tuple {
 
 impl World {
     fn after(is_up: bool, steps: &[(usize, Step)]) -> Self {
-        let mut world = Self { gate: Some(Gate::new(&settings(8))), tags: 99, ..Self::default() };
+        let mut world = Self { gate: Some(Gate::used(8)), tags: 99, ..Self::default() };
         if is_up {
             world.step(0, Open);
             world.settle();

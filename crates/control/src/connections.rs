@@ -195,7 +195,7 @@ fn update(
             return None;
         }
     }
-    table.connection(handle.index, now).filter(|is| is.handle == handle)
+    table.named(handle, now)
 }
 
 fn get(tables: &Tables, filter: &ConnectionFilter, now: Time) -> Result<Reply, Refusal> {
@@ -205,7 +205,7 @@ fn get(tables: &Tables, filter: &ConnectionFilter, now: Time) -> Result<Reply, R
     let zone = filter.zone.unwrap_or_default();
     let found = tables.connections().and_then(|table| {
         let (handle, _) = table.lookup(zone, &tuple, now)?;
-        let found = table.connection(handle.index, now).filter(|found| found.handle == handle)?;
+        let found = table.named(handle, now)?;
         let is_meant = is_reply || tuple_is(&filter.reply, &found.reply);
         is_meant.then(|| view(table, &found, now))
     });

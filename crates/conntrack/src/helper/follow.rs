@@ -172,7 +172,7 @@ impl Connections {
         now: Time,
     ) -> Help {
         let Heard { handle, direction, .. } = *heard;
-        let is_there = || self.control(handle.index).generation() == handle.generation;
+        let is_there = || self.is_named(handle, self.control(handle.index));
         let work = |state: &mut FtpState| {
             let splice = self.read_ftp(state, heard, segment, master, ports, now)?;
             let [sequence, _] = state.as_received(direction, segment);

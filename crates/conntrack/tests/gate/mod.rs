@@ -44,6 +44,23 @@ impl Gate {
         }
     }
 
+    /// One whose places have had other connections.
+    pub(crate) fn used(connections: u32) -> Self {
+        let mut gate = Self::new(&settings(connections));
+        for round in 0..7 {
+            let flows: Vec<_> = (0..connections as u16).map(|port| udp(9, port)).collect();
+            flows.iter().for_each(|flow| assert_eq!(gate.packet(*flow, &Packet::Datagram), NEW));
+            for flow in &flows {
+                let (handle, _) = gate.lookup(flow).unwrap();
+                assert!(handle.generation >= round);
+                assert!(gate.table.remove(handle, gate.now, &mut |_| ()));
+            }
+            gate.cache.clear();
+        }
+        gate.ended.clear();
+        gate
+    }
+
     pub(crate) fn wait(&mut self, seconds: u64) {
         self.now = self.now + Duration::from_secs(seconds);
     }

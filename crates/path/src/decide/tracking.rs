@@ -22,6 +22,9 @@ use crate::batch::ANY_SEQUENCE;
 use crate::connection::{self, Before, Change, Imagined, NewSource};
 use crate::extension::MOST_CONNECTIONS;
 
+/// A connection is looked for so often at most, if it ends while it is read.
+const LOOKS: usize = 8;
+
 /// What the `ct(commit)` of a packet ask for together of one connection.
 pub(super) struct Wanted<'c> {
     zone: u16,
@@ -443,37 +446,41 @@ impl<T> Tracking<'_, '_, T> {
             return Tracked::invalid(zone, key, true);
         };
         let own = self.seen.filter(|_| zone == self.key.vrf.0 && key == *self.key);
-        let (hash, packet, mut found) = match own.and_then(|seen| seen.looked) {
-            Some(looked) => (looked.hash, looked.packet, looked.found()),
-            None => {
-                let packet = match self.seen {
-                    Some(seen) => connection::read(seen.packet, seen.facts, self.key),
-                    None => unseen(self.key),
-                };
-                let hash = own.and_then(|seen| seen.hash);
-                let hash = hash.unwrap_or_else(|| connections.hash_of(zone, &tuple));
-                (hash, packet, connections.track_by(hash, zone, &tuple, &packet, now))
+        let looked = own.and_then(|seen| seen.looked);
+        let packet = match (looked, self.seen) {
+            (Some(looked), _) => looked.packet,
+            (None, Some(seen)) => connection::read(seen.packet, seen.facts, self.key),
+            (None, None) => unseen(self.key),
+        };
+        let hash = looked.map(|looked| looked.hash).or(own.and_then(|seen| seen.hash));
+        let hash = hash.unwrap_or_else(|| connections.hash_of(zone, &tuple));
+        let find = |known: Option<conntrack::Tracked>| {
+            let track = |packet| connections.track_by(hash, zone, &tuple, packet, now);
+            let mut found = known.unwrap_or_else(|| track(&packet));
+            if let Some((handle, direction)) = found.connection
+                && let Some(packet) = connections.acknowledging(handle.index, direction, &packet)
+            {
+                found = track(&packet);
             }
+            let mut tracked = Tracked {
+                own: Some(tuple),
+                hash: Some(hash),
+                vacant: found.vacant,
+                state: found.ct_state,
+                connection: found.connection,
+                reference: found.reference,
+                keep: found.keep,
+                expected: found.expected,
+                // Of a new one, what its packet is.
+                original: found.ct_state.contains(CtState::NEW).then_some(tuple),
+                ..Tracked::invalid(zone, key, found.keep)
+            };
+            tracked.note_connection(connections, now).then_some(tracked)
         };
-        if let Some((handle, direction)) = found.connection
-            && let Some(packet) = connections.acknowledging(handle.index, direction, &packet)
-        {
-            found = connections.track_by(hash, zone, &tuple, &packet, now);
-        }
-        let mut tracked = Tracked {
-            own: Some(tuple),
-            hash: Some(hash),
-            vacant: found.vacant,
-            state: found.ct_state,
-            connection: found.connection,
-            reference: found.reference,
-            keep: found.keep,
-            expected: found.expected,
-            // Of a new one, what its packet is.
-            original: found.ct_state.contains(CtState::NEW).then_some(tuple),
-            ..Tracked::invalid(zone, key, found.keep)
-        };
-        tracked.note_connection(connections, now);
+        let found = find(looked.map(|looked| looked.found()));
+        // Its connection has ended since. If others end as fast, again and again, it is of none.
+        let tracked = found.or_else(|| (1..LOOKS).find_map(|_| find(None)));
+        let Some(mut tracked) = tracked else { return Tracked::invalid(zone, key, false) };
         tracked.note_master(connections, now);
         tracked.note_before(self.seen.map_or(&[], |seen| seen.before));
         tracked.note_imagined(self.seen.map_or(&[], |seen| seen.imagined));
@@ -501,12 +508,15 @@ impl<T> Tracking<'_, '_, T> {
             false => quoted.sequence.into(),
         };
         let found = connections.related(zone, &key.addresses, &tuple, sequence, seen.now);
-        let mut tracked = Tracked { state: found.ct_state, connection: found.connection, ..none };
+        let (ct_state, connection) = (found.ct_state, found.connection);
+        let mut tracked = Tracked { state: ct_state, connection, ..none.clone() };
         if let Some((handle, direction)) = found.connection {
             let named = conntrack::Named::Related(handle, direction, found.ct_state);
             tracked.reference = Reference::new(named);
         }
-        tracked.note_connection(connections, seen.now);
+        if !tracked.note_connection(connections, seen.now) {
+            return none;
+        }
         tracked.note_before(seen.before);
         // Its own addresses: the destination always, as it goes to who has sent the packet.
         if let (Some((handle, direction)), Some(own)) =
@@ -545,22 +555,20 @@ impl Tracked {
         self.at == *now || translated().is_some_and(|after| after == *now)
     }
 
-    /// What there is to know of the connection, if there is one.
-    fn note_connection(&mut self, connections: &conntrack::Connections, now: Time) {
-        let Some((handle, direction)) = self.connection else { return };
-        let found = connections.connection(handle.index, now);
-        let Some(found) = found.filter(|found| found.handle == handle) else {
-            // It has ended since.
-            self.keep = false;
-            return;
-        };
+    /// What there is to know of the connection, if there is one. False if it has ended since: what is
+    /// known of it would let the packet leave untranslated.
+    fn note_connection(&mut self, connections: &conntrack::Connections, now: Time) -> bool {
+        let Some((handle, direction)) = self.connection else { return true };
+        // Its mark may be another one since. Then the decision is for what was found, and not kept.
+        let Some(found) = connections.named(handle, now) else { return false };
         (self.mark, self.label, self.helper) = (found.mark, found.label, found.helper);
         self.original = Some(found.original);
         if found.is_snat || found.is_dnat {
             let translation = connections.translation(handle, direction);
             self.translation = translation.map(|translation| translation.tuple);
-            self.keep &= self.translation.is_some();
+            return self.translation.is_some();
         }
+        true
     }
 }
 

@@ -17,9 +17,12 @@ use crate::decision::{Decision, Verdict};
 use crate::extension::{Copied, Extension, Further, MOST_CONNECTIONS};
 use crate::stage::helper::{self, Helped};
 
-/// A packet is decided again so often at most: others may change its connection meanwhile, but not for
-/// ever. Each of its connections may be replaced and made.
+/// A packet makes and changes connections so often at most: each of its own may be replaced and made.
 pub(crate) const TRIES: usize = 2 * MOST_CONNECTIONS + 2;
+
+/// A packet is decided again so often at most: other workers may change its connection with each of their
+/// packets, and every time while this one is decided, but not for ever.
+const MOST_AGAIN: usize = 64;
 
 impl Confirming<'_, '_> {
     /// `before` is the place of a connection that has counted the packet.
@@ -41,7 +44,10 @@ impl Confirming<'_, '_> {
         let hitting = Hitting { connections, packet: &packet, length, now };
         let mut course = Course::default();
         course.counted.extend(before);
-        for _ in 0..TRIES {
+        for _ in 0..MOST_AGAIN {
+            if course.made.is_full() || course.changed.is_full() {
+                break;
+            }
             match self.step(batch, at, hitting, &mut course) {
                 Step::Done => return,
                 Step::Decided => {}
