@@ -111,15 +111,20 @@ def test_fragments_and_iperf3_are_tracked_and_translated(topology, tmp_path, wor
         assert not [reason for reason in gateway.drops() if "fragment" in reason or "reassembly" in reason]
 
 
-MARKING = FLOWS + """
-table=1,priority=30,ct_state=+trk+est-rpl,ip actions=ct(commit,exec(set_field:1->ct_mark)),NORMAL
+MARKING = f"""
+table=0,priority=100,ip actions=ct(table=1,nat)
+table=0,priority=10,arp actions=NORMAL
+table=1,priority=40,ct_state=+trk+est,ct_mark=0,ip actions=drop
+table=1,priority=30,ct_state=+trk+est-rpl,ct_mark=1,ip actions=ct(commit,exec(set_field:2->ct_mark)),NORMAL
+table=1,priority=30,ct_state=+trk+est-rpl,ct_mark=2,ip actions=ct(commit,exec(set_field:1->ct_mark)),NORMAL
 table=1,priority=29,ct_state=+trk+est+rpl,ip actions=ct(commit,exec(set_field:2->ct_mark)),NORMAL
+table=1,priority=10,ct_state=+trk+new,ip,in_port=lan actions=ct(commit,nat(src={RIGHT[4][0]}),exec(set_field:1->ct_mark)),NORMAL
 """
 
 
 @pytest.mark.parametrize("by_flows", [False, True], ids=["by commands", "by flows"])
 def test_a_mark_that_changes_drops_nothing(topology, tmp_path, by_flows):
-    """Packets that are on their way through a worker are translated as before."""
+    """Packets that are on their way through a worker are translated as before, and flows see no mark that never was."""
     topology.namespace("gw")
     lan, lan_port = attach(topology, "lan", LEFT)
     wan, wan_port = attach(topology, "wan", RIGHT)
@@ -129,12 +134,19 @@ def test_a_mark_that_changes_drops_nothing(topology, tmp_path, by_flows):
         job = wan.start("iperf3", "-s", "-1", "-B", RIGHT[4][1])
         transfers.wait_for_listener(wan, 5201)
         options = {"stdout": subprocess.PIPE, "text": True}
-        client = lan.start("iperf3", "-c", RIGHT[4][1], "-P", 2, "-n", "150M", "-J", **options)
+        inside = wan.start("tcpdump", "-Z", "root", "-nlqi", "eth0", "src", "host", LEFT[4][1], **options)
+        amount = ["-P", 4, "-n", "150M", "--bidir"] if by_flows else ["-P", 2, "-n", "150M"]
+        client = lan.start("iperf3", "-c", RIGHT[4][1], *amount, "-J", **options)
         marks = 0
-        while client.poll() is None:
+        while client.poll() is None and not by_flows:
             gateway.run("conntrack", "-U", "-p", "tcp", "-m", 1000 + marks, check=False)
             marks += 1
-        told = client.communicate()[0]
+        told = client.communicate(timeout=120)[0]
         job.kill()
-        assert marks > 1 and '"sum_received"' in told, (marks, told)
-        assert "connection_gone" not in gateway.drops(), gateway.drops()
+        inside.terminate()
+        assert (by_flows or marks > 1) and '"sum_received"' in told and '"error"' not in told, (marks, told)
+        assert inside.communicate()[0].strip() == "", "none leaves untranslated"
+        assert not {"connection_gone", "local_no_listener"} & set(gateway.drops()), gateway.drops()
+        if by_flows:
+            unmarked = gateway.run("flow", "dump", "table=1,ct_state=+trk+est,ct_mark=0,ip").stdout
+            assert " n_packets=0, " in unmarked, unmarked
