@@ -18,8 +18,10 @@ impl Control {
         let Batch { on_refusal, requests } = batch;
         let mut copy = (on_refusal == OnRefusal::Undo).then(|| self.desired.clone());
         self.sequences.begin();
+        let tables = Tables::clone(&self.publisher.current());
+        let before = Some(Before::of(tables.clone()));
         let mut draft = Draft {
-            tables: Tables::clone(&self.publisher.current()),
+            tables,
             desired: copy.as_mut().unwrap_or(&mut self.desired),
             randomness: &mut self.randomness,
             sequences: &mut self.sequences,
@@ -28,7 +30,7 @@ impl Control {
             origin: Origin::Runtime,
             is_restoring: false,
             connections: Some(self.connections),
-            before: Some(Before::default()),
+            before,
             now,
             wrong_flow: None,
         };
@@ -76,7 +78,7 @@ impl Draft<'_> {
                     .with_hint("ask by a request of its own"))
             } else if on_refusal == OnRefusal::Undo {
                 let request = self.desired.as_meant(request);
-                self.carry_out(request, now)
+                self.change(request, now)
             } else {
                 self.carry_out_or_leave(request, now)
             };

@@ -1,5 +1,7 @@
 //! Destinations behind an xfrm link that are reached by another way once it is down or gone.
 
+use core::cell::Cell;
+
 use api::{LinkChange, LinkName, Refusal, Reply};
 use tables::{Route, RouteKind, RuleAction, TableRef, Tables};
 use types::{IpPrefix, PortId, VrfId};
@@ -12,18 +14,18 @@ impl Draft<'_> {
     pub(super) fn delete_link_by_command(&mut self, link: &LinkName) -> Result<Reply, Refusal> {
         let (before, id) = (self.tables.clone(), self.xfrm_link(&link.port));
         self.delete_link(link)?;
-        let doubt = id.and_then(|id| giving_way(&before, &self.tables, (id, &link.port)));
+        let doubt = id.and_then(|id| giving_way(&before, &self.tables, |port| port == id));
         Ok(doubt.map_or(Reply::Done, Reply::Warned))
     }
 
     /// Changes a port or VRF as a link. Who moves a port out of reach of flows or filters is told, and who
-    /// sets an xfrm link down.
+    /// sets an xfrm link down, or moves it away from its routes.
     pub(super) fn change_link_by_command(&mut self, change: &LinkChange) -> Result<Reply, Refusal> {
         let before = self.tables.clone();
-        let id = self.xfrm_link(&change.port).filter(|_| change.up == Some(false));
+        let id = self.xfrm_link(&change.port);
         let moved = self.doubt_move(change)?;
         self.change_link(change)?;
-        let doubt = moved.or_else(|| giving_way(&before, &self.tables, (id?, &change.port)));
+        let doubt = moved.or_else(|| giving_way(&before, &self.tables, |port| Some(port) == id));
         Ok(doubt.map_or(Reply::Done, Reply::Warned))
     }
 
@@ -33,23 +35,38 @@ impl Draft<'_> {
     }
 }
 
-/// What is reached by another way than the link now, and what keeps it from that.
-fn giving_way(before: &Tables, after: &Tables, (link, name): (PortId, &str)) -> Option<String> {
+/// What is reached by another way than these xfrm links now, and what keeps it from that.
+pub(super) fn giving_way(
+    before: &Tables,
+    after: &Tables,
+    is_link: impl Fn(PortId) -> bool,
+) -> Option<String> {
     let loose = before.loose_tables().map(|(number, table)| (TableRef::Number(number), table));
     let of_vrfs = before.vrfs().map(|vrf| (TableRef::Vrf(vrf.id), vrf.routing_table()));
-    let vrf = before.port(link).map_or(VrfId::MAIN, |port| port.spec.vrf);
-    let mut gone = Vec::new();
+    let (mut gone, mut names) = (Vec::new(), Vec::new());
     for (table, routes) in of_vrfs.chain(loose) {
         let mut others = None;
-        for was in routes.routes().filter(|route| leads_by(before, route, |port| port == link)) {
+        for was in routes.routes() {
+            let link = Cell::new(None);
+            let leads = leads_by(before, was, |port| {
+                let is_it = is_link(port);
+                link.set(link.get().or(Some(port).filter(|_| is_it)));
+                is_it
+            });
+            let link = link.get().filter(|_| leads).and_then(|id| before.port(id));
+            let Some(link) = link else { continue };
             let route_in =
                 |table| after.routing_table(table).and_then(|it| it.route(was.prefix.address()));
-            let others = others.get_or_insert_with(|| asked_behind(after, table, vrf));
+            let others =
+                others.get_or_insert_with(|| asked_behind(after, table, link.spec.vrf));
             let is = route_in(table).or_else(|| others.iter().find_map(|table| route_in(*table)));
             // Another tunnel is as good.
             let is_clear = |port| after.port(port).is_some_and(|port| port.spec.if_id.is_none());
             if is.is_some_and(|route| may_lead_by(after, route, was.prefix, is_clear)) {
                 gone.push((was.prefix, table));
+                if !names.contains(&link.spec.name) {
+                    names.push(link.spec.name.clone());
+                }
             }
         }
     }
@@ -60,8 +77,10 @@ fn giving_way(before: &Tables, after: &Tables, (link, name): (PortId, &str)) -> 
         TableRef::Number(number) => format!(" table {number}"),
     };
     let told: Vec<_> = gone.iter().map(|route| of_table(after, route)).collect();
+    let names: Vec<_> = names.iter().map(|name| name.to_string()).collect();
+    let names = listed(&names);
     Some(format!(
-        "what went by {name} leaves another way, and in clear unless a policy or the firewall says \
+        "what went by {names} leaves another way, and in clear unless a policy or the firewall says \
          otherwise: {}; `route add blackhole {prefix} metric 4294967295{of}` keeps it in",
         listed(&told)
     ))

@@ -229,7 +229,7 @@ impl Control {
 
     /// What is to be known of the time before a reload. There is none before the first configuration.
     fn before(&self) -> Option<unprotected::Before> {
-        self.desired.gateway.as_ref().map(|_| unprotected::Before::default())
+        self.desired.gateway.as_ref().map(|_| unprotected::Before::of(self.tables()))
     }
 
     /// Carries a plan out, all of it or, where that is refused, nothing. `opened` are the ports of
@@ -306,8 +306,10 @@ impl Control {
         // What removes many objects may be refused halfway.
         let mut copy = many(&request, &self.desired).then(|| self.desired.clone());
         self.sequences.begin();
+        let tables = Tables::clone(&self.publisher.current());
+        let before = Some(unprotected::Before::of(tables.clone()));
         let mut draft = Draft {
-            tables: Tables::clone(&self.publisher.current()),
+            tables,
             desired: copy.as_mut().unwrap_or(&mut self.desired),
             randomness: &mut self.randomness,
             sequences: &mut self.sequences,
@@ -316,7 +318,7 @@ impl Control {
             origin: Origin::Runtime,
             is_restoring: false,
             connections: Some(self.connections),
-            before: Some(unprotected::Before::default()),
+            before,
             now,
             wrong_flow: None,
         };
@@ -605,7 +607,7 @@ impl Draft<'_> {
     /// Carries a request out. What was noted of it is forgotten if it is refused.
     fn carry_out_or_forget(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
         let mark = self.journal.as_ref().map(|journal| journal.mark());
-        let done = self.carry_out(request, now);
+        let done = self.change(request, now);
         if let (Err(_), Some(journal), Some(mark)) = (&done, &mut self.journal, mark) {
             journal.back_to(mark);
         }

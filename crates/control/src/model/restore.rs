@@ -149,10 +149,11 @@ impl Control {
                     // Nobody knows of which VRF it was.
                     flows.lost.note_unread(command);
                     filters.note_unread(command);
-                    let requires = is_policy(command) || command.starts_with("vrf set ");
-                    if requires && !has_unknown_policies {
+                    let may_have_had = command.starts_with("vrf set ");
+                    let requires = is_policy(command) && !has_unknown_policies || may_have_had;
+                    if requires {
                         has_unknown_policies = true;
-                        without_policies.extend(draft.require_policies(None));
+                        without_policies.extend(draft.require_policies(None, may_have_had));
                     }
                     continue;
                 }
@@ -161,7 +162,7 @@ impl Control {
                 restored.left += 1;
                 flows.lost.note_left(&request, &former, draft.desired);
                 if let Some(vrf) = vrf_of_policy(&request) {
-                    without_policies.extend(draft.require_policies(Some(vrf)));
+                    without_policies.extend(draft.require_policies(Some(vrf), true));
                 }
                 continue;
             }
@@ -257,7 +258,7 @@ impl Control {
                 {
                     restored.left += 1;
                     if let Some(vrf) = vrf_of_policy {
-                        without_policies.extend(draft.require_policies(Some(&vrf)));
+                        without_policies.extend(draft.require_policies(Some(&vrf), true));
                     }
                 }
                 // An SA that was not kept.
@@ -268,7 +269,7 @@ impl Control {
                     has_lost = true;
                     restored.refuse(command, &refusal);
                     if let Some(vrf) = vrf_of_policy {
-                        without_policies.extend(draft.require_policies(Some(&vrf)));
+                        without_policies.extend(draft.require_policies(Some(&vrf), true));
                     }
                 }
             }
@@ -295,19 +296,7 @@ impl Control {
         let mut draft =
             Draft::new(tables, &mut self.desired, randomness, sequences, Origin::Runtime);
         draft.journal = self.journal.as_mut();
-        let off_by_command: Vec<_> = draft
-            .desired
-            .vrfs
-            .iter()
-            .filter(|(_, vrf)| vrf.ipsec != Origin::Configuration)
-            .filter(|(_, vrf)| draft.ipsec_of(vrf.id) == Some(Ipsec::Off))
-            .map(|(name, vrf)| (name.clone(), vrf.id))
-            .collect();
-        for (name, vrf) in off_by_command {
-            // There are such tables, and what requires policies is never refused.
-            let _ = draft.set_ipsec(&name, vrf, Ipsec::Required, Origin::Runtime);
-        }
-        draft.require_policies(None);
+        draft.require_policies(None, true);
         let tables = draft.tables;
         let closed = closed(&tables).map(|vrf| vrf.name.to_string()).collect();
         self.publisher.publish(tables);
@@ -321,17 +310,25 @@ impl Draft<'_> {
     }
 
     /// Has a VRF of which a policy does not come back, or all of them, forward nothing without
-    /// policies. One that takes none at all stays so. Returns which they are.
-    fn require_policies(&mut self, vrf: Option<&str>) -> Vec<String> {
+    /// policies. One that takes none at all by the configuration file stays so, and one by a command too
+    /// unless a line that `may_have_had` it take some is lost. Returns which they are.
+    fn require_policies(&mut self, vrf: Option<&str>, may_have_had: bool) -> Vec<String> {
         let all = self.desired.vrfs.iter();
         let meant = all.filter(|(name, _)| vrf.is_none_or(|vrf| vrf == *name));
-        let meant: Vec<_> = meant.map(|(name, vrf)| (name.clone(), vrf.id)).collect();
-        for (name, id) in &meant {
-            if self.ipsec_of(*id) == Some(Ipsec::Auto) {
+        let meant: Vec<_> =
+            meant.map(|(name, vrf)| (name.clone(), vrf.id, vrf.ipsec)).collect();
+        for (name, id, origin) in &meant {
+            let is_open = match self.ipsec_of(*id) {
+                Some(Ipsec::Auto) => true,
+                Some(Ipsec::Off) => may_have_had && *origin != Origin::Configuration,
+                _ => false,
+            };
+            if is_open {
+                // There are such tables, and what requires policies is never refused.
                 let _ = self.set_ipsec(name, *id, Ipsec::Required, Origin::Runtime);
             }
         }
-        meant.into_iter().map(|(name, _)| name).collect()
+        meant.into_iter().map(|(name, ..)| name).collect()
     }
 }
 

@@ -159,7 +159,7 @@ impl Draft<'_> {
             let command = describe::policy(&spec);
             journal.note(origin, format_args!("xfrm policy add {command}"));
         });
-        self.note_added(index);
+        self.note_changed(index);
         self.desired.touch_policy(index);
         self.desired.policies.insert(index, DesiredPolicy { spec, origin });
         Ok(index)

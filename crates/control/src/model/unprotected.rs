@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::{PolicyAdded, Refusal, Reply, Request};
-use packet::Time;
+use api::{PolicyAdded, Reply};
 use tables::{Action, Policy, Scope, Selector, Spd, Tables, Vrf};
 use types::{DefaultAction, Direction, IpRange, VrfId};
 
@@ -16,40 +15,31 @@ const TOLD: usize = 10;
 const WORK: usize = 1 << 17;
 
 /// What is known of the time before a change of the tables, if a request of it may let something out.
-#[derive(Default)]
 pub(super) struct Before {
-    /// VRFs that were closed.
-    closed: Option<BTreeSet<VrfId>>,
+    pub(super) tables: Tables,
     /// Outbound policies of VRFs that protected or blocked, and are gone.
     gone: Vec<Arc<Policy>>,
-    /// Policies that have come since.
-    added: BTreeSet<u32>,
-    /// These, and those that do something else since.
+    /// Policies that have come or do something else since.
     changed: BTreeSet<u32>,
 }
 
+impl Before {
+    pub(super) fn of(tables: Tables) -> Self {
+        Self { tables, gone: Vec::new(), changed: BTreeSet::new() }
+    }
+
+    /// The VRFs that ports have left, and those where they are now.
+    fn moved(&self, after: &Tables) -> BTreeSet<(VrfId, VrfId)> {
+        let places = self.tables.ports().filter_map(|port| {
+            let is = after.port(port.id)?;
+            Some((port.spec.vrf, is.spec.vrf))
+        });
+        places.filter(|(was, is)| was != is).collect()
+    }
+}
+
 impl Draft<'_> {
-    /// Carries a request out, and takes note of what it may close.
-    pub(super) fn carry_out(&mut self, request: Request, now: Time) -> Result<Reply, Refusal> {
-        let may_close = matches!(
-            request,
-            Request::PolicyDelete(_) | Request::PolicyFlush(_) | Request::VrfSet(_)
-        );
-        if let Some(before) = self.before.as_mut().filter(|it| may_close && it.closed.is_none()) {
-            before.closed = Some(closed(&self.tables).map(|vrf| vrf.id).collect());
-        }
-        self.change(request, now)
-    }
-
-    /// A policy has come.
-    pub(super) fn note_added(&mut self, index: u32) {
-        if let Some(before) = &mut self.before {
-            before.added.insert(index);
-            before.changed.insert(index);
-        }
-    }
-
-    /// A policy does something else.
+    /// A policy has come, or does something else.
     pub(super) fn note_changed(&mut self, index: u32) {
         if let Some(before) = &mut self.before {
             before.changed.insert(index);
@@ -59,28 +49,47 @@ impl Draft<'_> {
     /// A policy is about to go, or to do something else.
     pub(super) fn note_going(&mut self, index: u32) {
         let Some(before) = &mut self.before else { return };
-        // One that has come in between was never in force.
-        let policy = self.tables.policy_of_index(index).filter(|_| !before.added.contains(&index));
-        let keeps_in = |policy: &&Arc<Policy>| {
-            policy.spec.direction == Direction::Out
-                && matches!(policy.spec.scope(), Scope::Vrf(_))
-                && policy.spec.action != Action::Bypass
-        };
-        before.gone.extend(policy.filter(keeps_in).cloned());
+        // What it has been in between was never in force.
+        let policy = self.tables.policy_of_index(index).filter(|_| !before.changed.contains(&index));
+        before.gone.extend(policy.filter(|policy| keeps_in(policy)).cloned());
     }
 
     /// What whoever made a change of the tables is told: who took the last policy of a VRF, that it is
-    /// closed now, and who took one that protected or blocked packets, that these may leave in clear.
+    /// closed now, and who took one that protected or blocked packets, or took their ports to another
+    /// VRF, that these may leave in clear.
     pub(super) fn let_out(&self) -> Option<String> {
-        let Before { closed: was_closed, gone, changed, .. } = self.before.as_ref()?;
-        let mut doubts = Vec::new();
-        if let Some(was_closed) = was_closed {
-            let is_closed = closed(&self.tables).filter(|vrf| !was_closed.contains(&vrf.id));
-            doubts.extend(is_closed.map(|vrf| closed_by(&vrf.name)));
-        }
-        doubts.extend(passing(gone, changed, &self.tables));
+        let before = self.before.as_ref()?;
+        let was_open = |vrf: &&Vrf| before.tables.vrf(vrf.id).is_some_and(|vrf| !vrf.is_closed());
+        let is_closed = closed(&self.tables).filter(was_open);
+        let mut doubts: Vec<_> = is_closed.map(|vrf| closed_by(&vrf.name)).collect();
+        let moved = before.moved(&self.tables);
+        let left = moved.iter().filter_map(|(was, is)| Some((before.tables.vrf(*was)?, *is)));
+        let left = left.flat_map(|(was, is)| {
+            let policies = was.spd.policies(Direction::Out).filter(|policy| keeps_in(policy));
+            policies.map(move |policy| Loss { policy, vrf: is, is_moved: true })
+        });
+        let gone = before.gone.iter();
+        let gone = gone.map(|policy| Loss { policy, vrf: policy.spec.vrf, is_moved: false });
+        let losses: Vec<_> = gone.chain(left).collect();
+        doubts.extend(passing(&losses, &before.changed, &self.tables));
         (!doubts.is_empty()).then(|| doubts.join(". "))
     }
+}
+
+/// A policy that packets do not meet any more.
+struct Loss<'p> {
+    policy: &'p Policy,
+    /// Where they are now.
+    vrf: VrfId,
+    /// Whether they are there because their ports are.
+    is_moved: bool,
+}
+
+/// Whether a policy protects or blocks what leaves a VRF.
+fn keeps_in(policy: &Policy) -> bool {
+    policy.spec.direction == Direction::Out
+        && matches!(policy.spec.scope(), Scope::Vrf(_))
+        && policy.spec.action != Action::Bypass
 }
 
 /// The answer to a request, with what is told of it besides.
@@ -93,6 +102,7 @@ pub(super) fn with_warning(reply: Reply, warning: Option<String>) -> Reply {
             Reply::PolicyAdded(PolicyAdded { warning: Some(warning), ..added })
         }
         Reply::Count(count) => Reply::Warned(format!("{count} removed. {warning}")),
+        Reply::Warned(told) => Reply::Warned(format!("{told}. {warning}")),
         _ => Reply::Warned(warning),
     }
 }
@@ -114,24 +124,29 @@ fn closed_by(vrf: &str) -> String {
 /// What is said of policies that are gone, if packets that they protected or blocked pass in clear now.
 /// What may come in is not asked: beside policies a port that is protected lets packets in, a tunnel
 /// does, and a translation gives them other addresses.
-fn passing(gone: &[Arc<Policy>], changed: &BTreeSet<u32>, after: &Tables) -> Option<String> {
+fn passing(gone: &[Loss<'_>], changed: &BTreeSet<u32>, after: &Tables) -> Option<String> {
     let mut work = WORK;
     let mut told = Vec::new();
     let (mut remedy, mut unknown) = (None, 0);
-    for (at, policy) in gone.iter().enumerate() {
-        let Some(vrf) = after.vrf(policy.spec.vrf).filter(|vrf| !vrf.is_closed()) else { continue };
-        let there =
-            after.policy_of_selector(policy.spec.scope(), Direction::Out, &policy.spec.selector);
+    for (at, Loss { policy, vrf, is_moved }) in gone.iter().enumerate() {
+        let Some(vrf) = after.vrf(*vrf).filter(|vrf| !vrf.is_closed()) else { continue };
+        let scope = Scope::Vrf(vrf.id);
+        let there = after.policy_of_selector(scope, Direction::Out, &policy.spec.selector);
         let is_there = there.is_some_and(|there| there.spec.action != Action::Bypass);
-        let is_blocked = vrf.spd.default_action(Direction::Out) == DefaultAction::Block;
+        // Without any policies it is a plain router.
+        let is_plain = vrf.spd.is_empty();
+        let is_blocked =
+            !is_plain && vrf.spd.default_action(Direction::Out) == DefaultAction::Block;
         // Nearly always.
         if vrf.spd.bypasses(Direction::Out) == 0 && (is_there || is_blocked) {
             continue;
         }
-        let place = (policy.spec.priority, policy.index);
+        // Where its ports are now, others are in front.
+        let place = if *is_moved { (0, 0) } else { (policy.spec.priority, policy.index) };
         let selector = &policy.spec.selector;
         let why = match told.len() {
             TOLD => Err(()),
+            _ if is_plain => Ok(Some(Why::Plain)),
             _ => passed(&vrf.spd, selector, (place, changed), &mut work),
         };
         let Ok(why) = why else {
@@ -139,12 +154,13 @@ fn passing(gone: &[Arc<Policy>], changed: &BTreeSet<u32>, after: &Tables) -> Opt
             break;
         };
         let Some(why) = why else { continue };
-        let of = match policy.spec.vrf {
+        let of = match vrf.id {
             VrfId::MAIN => String::new(),
             _ => format!(" vrf {}", vrf.name),
         };
         let by = match why {
             Why::Policy(index) => format!("policy {index} lets it pass"),
+            Why::Plain => format!("VRF {} has no policies", vrf.name),
             Why::Default => {
                 remedy.get_or_insert_with(|| remedy_for(selector.destination, &of));
                 "default-out is accept".to_owned()
@@ -187,6 +203,8 @@ fn remedy_for(to: IpRange, of: &str) -> String {
 enum Why {
     /// By the policy of this index.
     Policy(u32),
+    /// It has none.
+    Plain,
     Default,
 }
 
@@ -201,13 +219,19 @@ fn passed(
     (place, changed): ((u32, u32), &BTreeSet<u32>),
     work: &mut usize,
 ) -> Result<Option<Why>, ()> {
-    for policy in spd.policies(Direction::Out) {
+    for (at, policy) in spd.policies(Direction::Out).enumerate() {
         *work = work.checked_sub(1).ok_or(())?;
         let spec = &policy.spec;
         let is_in_front = (spec.priority, policy.index) < place && !changed.contains(&policy.index);
         let is_bypass = spec.action == Action::Bypass;
         if is_bypass && !is_in_front && spec.selector.overlaps(selector) {
-            return Ok(Some(Why::Policy(policy.index)));
+            *work = work.checked_sub(at).ok_or(())?;
+            let mut others = spd.policies(Direction::Out).take(at).map(|other| &other.spec);
+            let is_met = others
+                .any(|it| it.action != Action::Bypass && it.selector.covers(&spec.selector));
+            if !is_met {
+                return Ok(Some(Why::Policy(policy.index)));
+            }
         }
         if spec.selector.covers(selector) {
             return Ok(None);

@@ -67,6 +67,10 @@ fn a_policy_that_does_not_come_back_leaves_its_vrf_closed() {
             assert_eq!((report.closed, report.refusals), (strings(&["main", "red"]), 1));
         }
     }
+    // It took none once, by a command, and may have had some since.
+    let text = "vrf set red ipsec off\nvrf set red ipsec unheard-of\n".to_owned();
+    let (_, report) = restore(&file, &[Changes { text, ..Changes::default() }], true);
+    assert_eq!(report.closed, ["main", "red"], "{report:?}");
     // Who says that it takes none is heard, in the file or by a later command.
     let off = format!("{other}\n[[vrf]]\nname = \"main\"\nipsec = \"off\"\n");
     for (file, text) in

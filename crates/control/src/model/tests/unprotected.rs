@@ -194,3 +194,82 @@ fn a_reload_tells_what_it_lets_out() {
     let Reply::PolicyAdded(changed) = run(&mut control, again).unwrap() else { panic!() };
     assert_eq!(changed.warning, None);
 }
+
+/// Where packets of a port are now, the policies of the VRF that it was in keep nothing in.
+#[test]
+fn ports_that_leave_their_policies_are_told() {
+    let said = |reply: Reply| match reply {
+        Reply::Done => None,
+        Reply::Warned(told) => Some(told),
+        other => panic!("{other:?}"),
+    };
+    let mut control = running(BASE);
+    run(&mut control, "vrf add red").unwrap();
+    let told = said(run(&mut control, "link set lan vrf red").unwrap()).unwrap();
+    let leaks = "dst 192.168.12.0/24 vrf red (VRF red has no policies)";
+    assert!(told.contains("may leave in clear now") && told.contains(leaks), "{told}");
+    run(&mut control, "link set lan vrf main").unwrap();
+    run(&mut control, "vrf set red ipsec required").unwrap();
+    let told = said(run(&mut control, "link set lan vrf red").unwrap());
+    assert!(told.is_none_or(|told| !told.contains("in clear")));
+    // With the VRF and its policies gone.
+    let file = BASE.replace("[[policy]]", "[[policy]]\nvrf = \"red\"");
+    let file = file.replace("kind = \"memory\"", "kind = \"memory\"\nvrf = \"red\"");
+    let file = format!("[[vrf]]\nname = \"red\"\n{file}")
+        .replace("[[route]]", "[[route]]\nvrf = \"red\"")
+        .replace("[[sa]]", "[[sa]]\nvrf = \"red\"");
+    let mut control = running(&file);
+    let plain = BASE.split("[[policy]]").next().unwrap();
+    let told = reload(&mut control, plain).unwrap();
+    assert!(told.contains("- vrf red") && told.contains("- protection what these"), "{told}");
+    assert!(told.contains("dst 192.168.12.0/24 (VRF main has no policies)"), "{told}");
+}
+
+#[test]
+fn a_reload_tells_what_it_closes_and_what_leaves_no_link_any_more() {
+    let mut control = running(BASE);
+    let bare = BASE.split("[[policy]]").next().unwrap();
+    let told = reload(&mut control, bare).unwrap();
+    assert!(told.contains("VRF main is an IPsec gateway and has no policies"), "{told}");
+    assert!(!reload(&mut control, bare).unwrap().contains("IPsec gateway"), "it was so before");
+    let link = "[[port]]\nname = \"ipsec7\"\nkind = \"xfrm\"\ndev = \"wan\"\nif-id = 7\n";
+    let route = "[[route]]\nto = \"10.77.0.0/16\"\nport = \"ipsec7\"\n";
+    let with = |link: &str, route: &str| format!("{link}{route}{bare}");
+    let whole = with(link, route);
+    for (file, leaks) in [
+        (with(&format!("{link}up = false\n"), route), true),
+        (with(link, ""), true),
+        (with("", ""), true),
+        (with(link, &format!("{route}{}", route.replace("77.0.0/16", "77.0.0/17"))), false),
+    ] {
+        let mut control = running(&whole);
+        let told = reload(&mut control, &file).unwrap();
+        assert_eq!(told.contains("what went by ipsec7 leaves another way"), leaks, "{told}");
+    }
+}
+
+/// What was never in force lets nothing out, and a policy that another one keeps packets from lets none pass.
+#[test]
+fn nothing_is_told_of_what_stays_in() {
+    let mut control = running(BASE);
+    for line in [
+        "xfrm policy setdefault out block",
+        "xfrm policy add dst 10.0.0.0/8 dir out action block priority 10",
+        "xfrm policy add dst 10.1.0.0/16 dir out action block priority 20",
+        "xfrm policy add dst 10.1.2.0/24 dir out action allow priority 30",
+    ] {
+        run(&mut control, line).unwrap();
+    }
+    assert_eq!(run(&mut control, "xfrm policy delete dst 10.0.0.0/8 dir out"), Ok(Reply::Done));
+    let told = run(&mut control, "xfrm policy delete dst 10.1.0.0/16 dir out").unwrap();
+    assert!(matches!(told, Reply::Warned(_)), "{told:?}");
+    let there_and_back = ["block", "allow"].map(|action| {
+        request(&format!("xfrm policy update dst 10.1.2.0/24 dir out action {action} priority 30"))
+    });
+    let batch =
+        api::Batch { on_refusal: api::OnRefusal::Undo, requests: there_and_back.into() };
+    let Reply::Batch(report) = handle(&mut control, Request::Batch(batch), NOW).unwrap() else {
+        panic!()
+    };
+    assert_eq!((report.refusals, report.let_out), (0, None));
+}
