@@ -295,8 +295,7 @@ impl Connections {
             Protocol::SCTP => 0,
             _ => generation.into(),
         };
-        let unseen =
-            Side { seen: own.seen & !0xffff_ffff, sent, window: sent << 32 };
+        let unseen = Side { seen: own.seen & !0xffff_ffff, sent, window: sent << 32 };
         for at in 0..2 {
             let store =
                 |word: usize, value| store(&entry.lines[at].0[word], value, Ordering::Release);

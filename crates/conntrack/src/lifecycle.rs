@@ -398,7 +398,8 @@ impl Connections {
 
     /// Whether a connection that is as `control` has it is the one that was named so.
     pub(crate) fn is_named(&self, handle: Handle, control: Control) -> bool {
-        let kept = || self.entries[handle.index as usize].cold.0[cold::KEPT].load(Ordering::Acquire);
+        let kept =
+            || self.entries[handle.index as usize].cold.0[cold::KEPT].load(Ordering::Acquire);
         let present = control.generation();
         control.is_live()
             && (present == handle.generation || Kept(kept()).has_been(handle.generation, present))

@@ -383,7 +383,11 @@ fn a_change_gives_a_new_generation() {
     assert_eq!(gate.table.hit(kept, &DATAGRAM, 40, gate.now), Hit::Valid { translated: false });
     let marked = gate.table.set_mark(handle, 0xabcd, 0xff).unwrap();
     assert_eq!(gate.table.hit(kept, &DATAGRAM, 40, gate.now), Hit::Stale);
-    assert_eq!(gate.table.set_mark(handle, 1, 1), Some(marked), "so already, and by its former name");
+    assert_eq!(
+        gate.table.set_mark(handle, 1, 1),
+        Some(marked),
+        "so already, and by its former name"
+    );
     let labelled = gate.table.set_label(marked, 7 << 100 | 5, 7 << 100).unwrap();
     let helped = gate.table.set_helper(labelled, 3).unwrap();
     let shown = gate.connection(&tuple).unwrap();

@@ -57,8 +57,7 @@ pub(super) fn giving_way(
             let Some(link) = link else { continue };
             let route_in =
                 |table| after.routing_table(table).and_then(|it| it.route(was.prefix.address()));
-            let others =
-                others.get_or_insert_with(|| asked_behind(after, table, link.spec.vrf));
+            let others = others.get_or_insert_with(|| asked_behind(after, table, link.spec.vrf));
             let is = route_in(table).or_else(|| others.iter().find_map(|table| route_in(*table)));
             // Another tunnel is as good.
             let is_clear = |port| after.port(port).is_some_and(|port| port.spec.if_id.is_none());

@@ -315,8 +315,7 @@ impl Draft<'_> {
     fn require_policies(&mut self, vrf: Option<&str>, may_have_had: bool) -> Vec<String> {
         let all = self.desired.vrfs.iter();
         let meant = all.filter(|(name, _)| vrf.is_none_or(|vrf| vrf == *name));
-        let meant: Vec<_> =
-            meant.map(|(name, vrf)| (name.clone(), vrf.id, vrf.ipsec)).collect();
+        let meant: Vec<_> = meant.map(|(name, vrf)| (name.clone(), vrf.id, vrf.ipsec)).collect();
         for (name, id, origin) in &meant {
             let is_open = match self.ipsec_of(*id) {
                 Some(Ipsec::Auto) => true,

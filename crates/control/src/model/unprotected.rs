@@ -50,7 +50,8 @@ impl Draft<'_> {
     pub(super) fn note_going(&mut self, index: u32) {
         let Some(before) = &mut self.before else { return };
         // What it has been in between was never in force.
-        let policy = self.tables.policy_of_index(index).filter(|_| !before.changed.contains(&index));
+        let policy =
+            self.tables.policy_of_index(index).filter(|_| !before.changed.contains(&index));
         before.gone.extend(policy.filter(|policy| keeps_in(policy)).cloned());
     }
 
@@ -227,8 +228,8 @@ fn passed(
         if is_bypass && !is_in_front && spec.selector.overlaps(selector) {
             *work = work.checked_sub(at).ok_or(())?;
             let mut others = spd.policies(Direction::Out).take(at).map(|other| &other.spec);
-            let is_met = others
-                .any(|it| it.action != Action::Bypass && it.selector.covers(&spec.selector));
+            let is_met =
+                others.any(|it| it.action != Action::Bypass && it.selector.covers(&spec.selector));
             if !is_met {
                 return Ok(Some(Why::Policy(policy.index)));
             }

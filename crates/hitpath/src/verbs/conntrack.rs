@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use api::{
     ConnectionChange, ConnectionChangeKind, ConnectionEvent, ConnectionEventSpec, ConnectionFilter,
-    ConnectionPage, ConnectionQuery, MarkBits, Reply, Request, TupleFilter,
+    ConnectionPage, ConnectionQuery, MarkBits, Refusal, RefusalCode, Reply, Request, TupleFilter,
 };
 use clap::{ArgGroup, Args};
 use serde_json::json;
@@ -55,7 +55,7 @@ Examples:
   hitpath conntrack -L timeout               how long connections may be unused, zone by zone
   hitpath -j conntrack -L                    as JSON
 
--D and -U exit with 1 if no connection is meant. The zone of a connection is the number of its VRF,
+-G, -D and -U exit with 1 if no connection is meant. The zone of a connection is the number of its VRF,
 0 for `main`, unless the flow names another."
 )]
 pub(crate) struct Conntrack {
@@ -201,8 +201,8 @@ impl Conntrack {
         }
         if self.get {
             self.check_get(&filter)?;
-            let Reply::Connections(page) = client::ask(socket, &Request::ConnectionGet(filter))?
-            else {
+            let got = client::ask(socket, &Request::ConnectionGet(filter)).map_err(in_words)?;
+            let Reply::Connections(page) = got else {
                 bail!("the daemon's answer does not fit the question");
             };
             return printer.pages(|show| {
@@ -404,6 +404,15 @@ impl Conntrack {
         output::text(&lines.collect::<String>())?;
         output::say(&format!("{} expectations have been shown.", all.len()));
         Ok(Exit::Done)
+    }
+}
+
+/// A question that names no connection is one that was asked wrongly, not one for a connection that is not
+/// there.
+fn in_words(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<Refusal>() {
+        Some(refusal) if refusal.code == RefusalCode::Invalid => Usage(refusal.to_string()).into(),
+        _ => error,
     }
 }
 

@@ -266,8 +266,7 @@ fn nothing_is_told_of_what_stays_in() {
     let there_and_back = ["block", "allow"].map(|action| {
         request(&format!("xfrm policy update dst 10.1.2.0/24 dir out action {action} priority 30"))
     });
-    let batch =
-        api::Batch { on_refusal: api::OnRefusal::Undo, requests: there_and_back.into() };
+    let batch = api::Batch { on_refusal: api::OnRefusal::Undo, requests: there_and_back.into() };
     let Reply::Batch(report) = handle(&mut control, Request::Batch(batch), NOW).unwrap() else {
         panic!()
     };
