@@ -18,10 +18,9 @@ impl Control {
         let Batch { on_refusal, requests } = batch;
         let mut copy = (on_refusal == OnRefusal::Undo).then(|| self.desired.clone());
         self.sequences.begin();
-        let tables = Tables::clone(&self.publisher.current());
-        let before = Some(Before::of(tables.clone()));
+        let before = Some(Before::of(self.publisher.current()));
         let mut draft = Draft {
-            tables,
+            tables: Tables::clone(&self.publisher.current()),
             desired: copy.as_mut().unwrap_or(&mut self.desired),
             randomness: &mut self.randomness,
             sequences: &mut self.sequences,

@@ -229,7 +229,7 @@ impl Control {
 
     /// What is to be known of the time before a reload. There is none before the first configuration.
     fn before(&self) -> Option<unprotected::Before> {
-        self.desired.gateway.as_ref().map(|_| unprotected::Before::of(self.tables()))
+        self.desired.gateway.as_ref().map(|_| unprotected::Before::of(self.publisher.current()))
     }
 
     /// Carries a plan out, all of it or, where that is refused, nothing. `opened` are the ports of
@@ -306,10 +306,9 @@ impl Control {
         // What removes many objects may be refused halfway.
         let mut copy = many(&request, &self.desired).then(|| self.desired.clone());
         self.sequences.begin();
-        let tables = Tables::clone(&self.publisher.current());
-        let before = Some(unprotected::Before::of(tables.clone()));
+        let before = Some(unprotected::Before::of(self.publisher.current()));
         let mut draft = Draft {
-            tables,
+            tables: Tables::clone(&self.publisher.current()),
             desired: copy.as_mut().unwrap_or(&mut self.desired),
             randomness: &mut self.randomness,
             sequences: &mut self.sequences,

@@ -16,7 +16,7 @@ const WORK: usize = 1 << 17;
 
 /// What is known of the time before a change of the tables, if a request of it may let something out.
 pub(super) struct Before {
-    pub(super) tables: Tables,
+    pub(super) tables: Arc<Tables>,
     /// Outbound policies of VRFs that protected or blocked, and are gone.
     gone: Vec<Arc<Policy>>,
     /// Policies that have come or do something else since.
@@ -24,7 +24,7 @@ pub(super) struct Before {
 }
 
 impl Before {
-    pub(super) fn of(tables: Tables) -> Self {
+    pub(super) fn of(tables: Arc<Tables>) -> Self {
         Self { tables, gone: Vec::new(), changed: BTreeSet::new() }
     }
 
