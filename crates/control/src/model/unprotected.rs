@@ -128,27 +128,31 @@ fn closed_by(vrf: &str) -> String {
 fn passing(gone: &[Loss<'_>], changed: &BTreeSet<u32>, after: &Tables) -> Option<String> {
     let mut work = WORK;
     let mut told = Vec::new();
-    let (mut remedy, mut unknown) = (None, 0);
+    let (mut remedy, mut unknown, none) = (None, 0, BTreeSet::new());
     for (at, Loss { policy, vrf, is_moved }) in gone.iter().enumerate() {
         let Some(vrf) = after.vrf(*vrf).filter(|vrf| !vrf.is_closed()) else { continue };
         let scope = Scope::Vrf(vrf.id);
         let there = after.policy_of_selector(scope, Direction::Out, &policy.spec.selector);
-        let is_there = there.is_some_and(|there| there.spec.action != Action::Bypass);
+        let there = there.filter(|there| there.spec.action != Action::Bypass);
         // Without any policies it is a plain router.
         let is_plain = vrf.spd.is_empty();
         let is_blocked =
             !is_plain && vrf.spd.default_action(Direction::Out) == DefaultAction::Block;
         // Nearly always.
-        if vrf.spd.bypasses(Direction::Out) == 0 && (is_there || is_blocked) {
+        if vrf.spd.bypasses(Direction::Out) == 0 && (there.is_some() || is_blocked) {
             continue;
         }
-        // Where its ports are now, others are in front.
-        let place = if *is_moved { (0, 0) } else { (policy.spec.priority, policy.index) };
+        let place_of = |policy: &Policy| (policy.spec.priority, policy.index);
+        let seen = match is_moved {
+            false => (place_of(policy), changed),
+            // Where its ports are now, all others are in front, unless it has come along.
+            true => (there.map_or((0, 0), |there| place_of(there)), &none),
+        };
         let selector = &policy.spec.selector;
         let why = match told.len() {
             TOLD => Err(()),
             _ if is_plain => Ok(Some(Why::Plain)),
-            _ => passed(&vrf.spd, selector, (place, changed), &mut work),
+            _ => passed(&vrf.spd, selector, seen, &mut work),
         };
         let Ok(why) = why else {
             unknown = gone.len() - at;

@@ -223,6 +223,13 @@ fn ports_that_leave_their_policies_are_told() {
     let told = reload(&mut control, plain).unwrap();
     assert!(told.contains("- vrf red") && told.contains("- protection what these"), "{told}");
     assert!(told.contains("dst 192.168.12.0/24 (VRF main has no policies)"), "{told}");
+    // They have come along.
+    let allow = "[[policy]]\nvrf = \"red\"\ndirection = \"out\"\npriority = 1\naction = \"bypass\"\n\
+                 destination = \"192.168.12.9\"\n";
+    let file = format!("{file}{allow}");
+    let mut control = running(&file);
+    let told = reload(&mut control, &file.replace("\"red\"", "\"green\"")).unwrap();
+    assert!(told.contains("+ vrf green") && !told.contains("in clear"), "{told}");
 }
 
 #[test]
