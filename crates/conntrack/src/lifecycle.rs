@@ -8,7 +8,7 @@ use packet::Time;
 use crate::buckets;
 use crate::connection::{Connection, DirectionCounters, Ended, Reason};
 use crate::ct_state::{Direction, Handle};
-use crate::entry::{Control, Flags, Kept, Master, Side, cold, word};
+use crate::entry::{Control, Entry, Flags, Kept, Master, Side, cold, word};
 use crate::places::{Due, time_of};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::Connections;
@@ -160,7 +160,14 @@ impl Connections {
         let handle = Handle { index, generation: control.generation() };
         match self.take_out(handle, Reason::Expired, now) {
             TakenOut::Yes(ended) => Some(ended),
-            TakenOut::Later | TakenOut::Other => None,
+            TakenOut::Later => None,
+            TakenOut::Other => {
+                // Another one may be there, which may be in the wheel twice.
+                if self.control(index).is_live() {
+                    self.places.schedule(index, now, now);
+                }
+                None
+            }
         }
     }
 
@@ -400,9 +407,21 @@ impl Connections {
     pub(crate) fn is_named(&self, handle: Handle, control: Control) -> bool {
         let kept =
             || self.entries[handle.index as usize].cold.0[cold::KEPT].load(Ordering::Acquire);
-        let present = control.generation();
-        control.is_live()
-            && (present == handle.generation || Kept(kept()).has_been(handle.generation, present))
+        let mut control = control;
+        for _ in 0..READS {
+            let present = control.generation();
+            if !control.is_live() || present == handle.generation {
+                return control.is_live();
+            }
+            let has_been = Kept(kept()).has_been(handle.generation, present);
+            let now = self.control(handle.index);
+            if now.generation() == present {
+                return has_been;
+            }
+            // What was read may be another one's.
+            control = now;
+        }
+        false
     }
 
     fn read(&self, index: u32, control: Control, now: Time) -> Connection {
@@ -474,29 +493,42 @@ impl Connections {
     /// Changes the mark, of which bits outside `mask` stay, and the connection's generation with
     /// it, unless it is so already. Returns the new name; `None` if the connection is not there.
     pub fn set_mark(&self, handle: Handle, mark: u32, mask: u32) -> Option<Handle> {
-        let place = &self.entries.get(handle.index as usize)?.lines[1].0[word::IDENTITY];
-        self.amend(handle, || {
-            let (mark, mask) = (u64::from(mark), u64::from(mask));
-            put(place, |old| old & !mask | mark & mask)
-        })
+        let entry = self.entries.get(handle.index as usize)?;
+        self.amend(handle, |_| put_mark(entry, (mark, mask)))
     }
 
     /// As [`Connections::set_mark`], of the label.
     pub fn set_label(&self, handle: Handle, label: u128, mask: u128) -> Option<Handle> {
-        let line = &self.entries.get(handle.index as usize)?.cold;
-        self.amend(handle, || {
-            let words = [(cold::LABEL_LOW, 0), (cold::LABEL_HIGH, 64)];
-            words.into_iter().fold(false, |is_other, (word, shift)| {
-                let (label, mask) = ((label >> shift) as u64, (mask >> shift) as u64);
-                put(&line.0[word], |old| old & !mask | label & mask) | is_other
-            })
-        })
+        let entry = self.entries.get(handle.index as usize)?;
+        self.amend(handle, |_| put_label(entry, (label, mask)))
     }
 
     /// As [`Connections::set_mark`], of the helper.
     pub fn set_helper(&self, handle: Handle, helper: u16) -> Option<Handle> {
-        let line = &self.entries.get(handle.index as usize)?.cold;
-        self.amend(handle, || put(&line.0[cold::KEPT], |old| Kept(old).with_helper(helper).0))
+        let entry = self.entries.get(handle.index as usize)?;
+        self.amend(handle, |_| put_helper(entry, helper))
+    }
+
+    /// Changes the mark and the label, each in the bits of its mask, and the helper if that is not 0, of a
+    /// connection of which nothing was changed since it was named so: for who has decided on that.
+    /// Returns the new name; `None` if something was, or it is not there.
+    pub fn set_all(
+        &self,
+        handle: Handle,
+        mark: (u32, u32),
+        label: (u128, u128),
+        helper: u16,
+    ) -> Option<Handle> {
+        let entry = self.entries.get(handle.index as usize)?;
+        let mut is_it = false;
+        let written = self.amend(handle, |control| {
+            is_it = control.generation() == handle.generation;
+            is_it
+                && put_mark(entry, mark)
+                    | put_label(entry, label)
+                    | (helper != 0 && put_helper(entry, helper))
+        });
+        written.filter(|_| is_it)
     }
 
     /// Has a connection count for another class, whatever that one's limits. Decisions about it stay.
@@ -519,9 +551,10 @@ impl Connections {
 
     /// Changes a live connection, and its generation if it is another then. The shards of its tuples are
     /// locked, so that it does not end meanwhile.
-    fn amend(&self, handle: Handle, change: impl FnOnce() -> bool) -> Option<Handle> {
+    fn amend(&self, handle: Handle, change: impl FnOnce(Control) -> bool) -> Option<Handle> {
         let change = || {
-            let is_other = change();
+            // Nobody else changes it while the locks are held.
+            let is_other = change(self.control(handle.index));
             loop {
                 let from = self.control(handle.index);
                 let to = if is_other { from.changed() } else { from };
@@ -564,6 +597,26 @@ impl Connections {
         };
         self.under_locks(handle, set) == Some(true)
     }
+}
+
+/// Changes bits of the mark. Returns whether it is another one then.
+fn put_mark(entry: &Entry, (mark, mask): (u32, u32)) -> bool {
+    let (mark, mask) = (u64::from(mark), u64::from(mask));
+    put(&entry.lines[1].0[word::IDENTITY], |old| old & !mask | mark & mask)
+}
+
+/// The same of the label.
+fn put_label(entry: &Entry, (label, mask): (u128, u128)) -> bool {
+    let words = [(cold::LABEL_LOW, 0), (cold::LABEL_HIGH, 64)];
+    words.into_iter().fold(false, |is_other, (word, shift)| {
+        let (label, mask) = ((label >> shift) as u64, (mask >> shift) as u64);
+        put(&entry.cold.0[word], |old| old & !mask | label & mask) | is_other
+    })
+}
+
+/// Changes the helper. Returns whether it is another one then.
+fn put_helper(entry: &Entry, helper: u16) -> bool {
+    put(&entry.cold.0[cold::KEPT], |old| Kept(old).with_helper(helper).0)
 }
 
 /// Changes a word. Returns whether it is another one then.

@@ -388,6 +388,9 @@ fn a_change_gives_a_new_generation() {
         Some(marked),
         "so already, and by its former name"
     );
+    // Who has decided on what it was writes nothing over what it is.
+    assert_eq!(gate.table.set_all(handle, (9, u32::MAX), (1, 1), 1), None);
+    assert_eq!(gate.connection(&tuple).unwrap().mark, 0xcd);
     let labelled = gate.table.set_label(marked, 7 << 100 | 5, 7 << 100).unwrap();
     let helped = gate.table.set_helper(labelled, 3).unwrap();
     let shown = gate.connection(&tuple).unwrap();

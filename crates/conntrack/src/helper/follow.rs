@@ -125,10 +125,7 @@ impl Connections {
         ports: impl FnOnce(&Connection) -> RangeInclusive<u16>,
         now: Time,
     ) -> Help {
-        let Some(master) = self.connection(heard.handle.index, now) else { return Help::Gone };
-        if master.handle != heard.handle {
-            return Help::Gone;
-        }
+        let Some(master) = self.named(heard.handle, now) else { return Help::Gone };
         match (master.helper, heard.packet) {
             (FTP, Packet::Tcp(segment)) => self.help_ftp(heard, segment, &master, ports, now),
             (TFTP, Packet::Datagram) => self.help_tftp(heard, &master, now),

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 
 use api::{LinkChange, LinkName, Refusal, Reply};
-use tables::{Route, RouteKind, RuleAction, TableRef, Tables};
+use tables::{Route, RouteKind, RoutingTable, RuleAction, TableRef, Tables};
 use types::{IpPrefix, PortId, VrfId};
 
 use super::Draft;
@@ -55,13 +55,17 @@ pub(super) fn giving_way(
             });
             let link = link.get().filter(|_| leads).and_then(|id| before.port(id));
             let Some(link) = link else { continue };
-            let route_in =
-                |table| after.routing_table(table).and_then(|it| it.route(was.prefix.address()));
+            // Another tunnel is as good.
+            let may_be_clear = |tables: &Tables, route: &Route| {
+                let is_clear = |id| tables.port(id).is_some_and(|port| port.spec.if_id.is_none());
+                may_lead_by(tables, route, was.prefix, is_clear)
+            };
+            let route_in = |table| covering(after.routing_table(table)?, was.prefix);
             let others = others.get_or_insert_with(|| asked_behind(after, table, link.spec.vrf));
             let is = route_in(table).or_else(|| others.iter().find_map(|table| route_in(*table)));
-            // Another tunnel is as good.
-            let is_clear = |port| after.port(port).is_some_and(|port| port.spec.if_id.is_none());
-            if is.is_some_and(|route| may_lead_by(after, route, was.prefix, is_clear)) {
+            let is_new =
+                || covering(routes, was.prefix).is_none_or(|was| !may_be_clear(before, was));
+            if is.is_some_and(|route| may_be_clear(after, route)) && is_new() {
                 gone.push((was.prefix, table));
                 if !names.contains(&link.spec.name) {
                     names.push(link.spec.name.clone());
@@ -83,6 +87,12 @@ pub(super) fn giving_way(
          otherwise: {}; `route add blackhole {prefix} metric 4294967295{of}` keeps it in",
         listed(&told)
     ))
+}
+
+/// The route that packets to a prefix take which no longer one is for.
+fn covering(routes: &RoutingTable, to: IpPrefix) -> Option<&Route> {
+    let around = |length| IpPrefix::new(to.address(), length).ok();
+    (0..=to.length()).rev().find_map(|length| routes.route_of(around(length)?))
 }
 
 /// The tables that policy rules may ask if this one, which rules name, has no route. A VRF's own is asked

@@ -30,7 +30,10 @@ impl Before {
 
     /// The VRFs that ports have left, and those where they are now.
     fn moved(&self, after: &Tables) -> BTreeSet<(VrfId, VrfId)> {
-        let places = self.tables.ports().filter_map(|port| {
+        let is_same = |vrf: &Vrf| after.vrf(vrf.id).is_some_and(|is| core::ptr::eq(vrf, is));
+        let changed = self.tables.vrfs().filter(|vrf| !is_same(vrf));
+        let ports = changed.flat_map(|vrf| self.tables.ports_of(vrf.id));
+        let places = ports.filter_map(|port| {
             let is = after.port(port.id)?;
             Some((port.spec.vrf, is.spec.vrf))
         });
@@ -64,15 +67,17 @@ impl Draft<'_> {
         let is_closed = closed(&self.tables).filter(was_open);
         let mut doubts: Vec<_> = is_closed.map(|vrf| closed_by(&vrf.name)).collect();
         let moved = before.moved(&self.tables);
-        let left = moved.iter().filter_map(|(was, is)| Some((before.tables.vrf(*was)?, *is)));
+        let left = moved.iter().filter_map(|(was, is)| {
+            let is = self.tables.vrf(*is).filter(|is| !lets_nothing_out(is))?;
+            Some((before.tables.vrf(*was)?, is.id))
+        });
         let left = left.flat_map(|(was, is)| {
             let policies = was.spd.policies(Direction::Out).filter(|policy| keeps_in(policy));
-            policies.map(move |policy| Loss { policy, vrf: is, is_moved: true })
+            policies.map(move |policy| Loss { policy, vrf: is, left: Some(&before.tables) })
         });
         let gone = before.gone.iter();
-        let gone = gone.map(|policy| Loss { policy, vrf: policy.spec.vrf, is_moved: false });
-        let losses: Vec<_> = gone.chain(left).collect();
-        doubts.extend(passing(&losses, &before.changed, &self.tables));
+        let gone = gone.map(|policy| Loss { policy, vrf: policy.spec.vrf, left: None });
+        doubts.extend(passing(gone.chain(left), &before.changed, &self.tables));
         (!doubts.is_empty()).then(|| doubts.join(". "))
     }
 }
@@ -82,8 +87,23 @@ struct Loss<'p> {
     policy: &'p Policy,
     /// Where they are now.
     vrf: VrfId,
-    /// Whether they are there because their ports are.
-    is_moved: bool,
+    /// The tables in which their ports were in another VRF, if they are there with those.
+    left: Option<&'p Tables>,
+}
+
+impl Loss<'_> {
+    /// Whether a policy let packets pass before that this one would have kept in.
+    fn was_in_front(&self, other: &Policy, changed: &BTreeSet<u32>) -> bool {
+        let place_of = |policy: &Policy| (policy.spec.priority, policy.index);
+        let Some(left) = self.left else {
+            return place_of(other) < place_of(self.policy) && !changed.contains(&other.index);
+        };
+        let scope = Scope::Vrf(self.policy.spec.vrf);
+        let there = left.policy_of_selector(scope, Direction::Out, &other.spec.selector);
+        there.is_some_and(|there| {
+            there.spec.action == Action::Bypass && place_of(there) < place_of(self.policy)
+        })
+    }
 }
 
 /// Whether a policy protects or blocks what leaves a VRF.
@@ -125,37 +145,29 @@ fn closed_by(vrf: &str) -> String {
 /// What is said of policies that are gone, if packets that they protected or blocked pass in clear now.
 /// What may come in is not asked: beside policies a port that is protected lets packets in, a tunnel
 /// does, and a translation gives them other addresses.
-fn passing(gone: &[Loss<'_>], changed: &BTreeSet<u32>, after: &Tables) -> Option<String> {
+fn passing<'p>(
+    mut gone: impl Iterator<Item = Loss<'p>>,
+    changed: &BTreeSet<u32>,
+    after: &Tables,
+) -> Option<String> {
     let mut work = WORK;
     let mut told = Vec::new();
-    let (mut remedy, mut unknown, none) = (None, 0, BTreeSet::new());
-    for (at, Loss { policy, vrf, is_moved }) in gone.iter().enumerate() {
-        let Some(vrf) = after.vrf(*vrf).filter(|vrf| !vrf.is_closed()) else { continue };
-        let scope = Scope::Vrf(vrf.id);
-        let there = after.policy_of_selector(scope, Direction::Out, &policy.spec.selector);
-        let there = there.filter(|there| there.spec.action != Action::Bypass);
-        // Without any policies it is a plain router.
-        let is_plain = vrf.spd.is_empty();
-        let is_blocked =
-            !is_plain && vrf.spd.default_action(Direction::Out) == DefaultAction::Block;
-        // Nearly always.
-        if vrf.spd.bypasses(Direction::Out) == 0 && (there.is_some() || is_blocked) {
-            continue;
-        }
-        let place_of = |policy: &Policy| (policy.spec.priority, policy.index);
-        let seen = match is_moved {
-            false => (place_of(policy), changed),
-            // Where its ports are now, all others are in front, unless it has come along.
-            true => (there.map_or((0, 0), |there| place_of(there)), &none),
-        };
-        let selector = &policy.spec.selector;
+    let (mut remedy, mut unknown) = (None, 0);
+    while let Some(loss) = gone.next() {
+        let Some(vrf) = after.vrf(loss.vrf).filter(|vrf| !lets_nothing_out(vrf)) else { continue };
+        let selector = &loss.policy.spec.selector;
+        let has_work = work > 0;
+        work = work.saturating_sub(1);
         let why = match told.len() {
             TOLD => Err(()),
-            _ if is_plain => Ok(Some(Why::Plain)),
-            _ => passed(&vrf.spd, selector, seen, &mut work),
+            _ if !has_work => Err(()),
+            // A plain router.
+            _ if vrf.spd.is_empty() => Ok(Some(Why::Plain)),
+            _ if is_kept_in(after, vrf, selector) => continue,
+            _ => passed(&vrf.spd, &loss, changed, &mut work),
         };
         let Ok(why) = why else {
-            unknown = gone.len() - at;
+            unknown = 1 + gone.by_ref().take(WORK).count();
             break;
         };
         let Some(why) = why else { continue };
@@ -181,7 +193,8 @@ fn passing(gone: &[Loss<'_>], changed: &BTreeSet<u32>, after: &Tables) -> Option
         });
     }
     if unknown > 0 {
-        told.push(format!("{unknown} more were not looked at"));
+        let least = if unknown > WORK { "at least " } else { "" };
+        told.push(format!("{least}{unknown} more were not looked at"));
     }
     Some(format!(
         "what these policies protected or blocked may leave in clear now, if it has a route: {}{}",
@@ -204,6 +217,20 @@ fn remedy_for(to: IpRange, of: &str) -> String {
     )
 }
 
+/// Whether a VRF is closed, or has policies of which none lets packets out in clear and blocks the rest.
+fn lets_nothing_out(vrf: &Vrf) -> bool {
+    let has_policies = !vrf.spd.is_empty() && vrf.spd.bypasses(Direction::Out) == 0;
+    let blocks = vrf.spd.default_action(Direction::Out) == DefaultAction::Block;
+    vrf.is_closed() || has_policies && blocks
+}
+
+/// Whether a policy of a VRF keeps exactly these packets in, and none lets any pass.
+fn is_kept_in(tables: &Tables, vrf: &Vrf, selector: &Selector) -> bool {
+    let there = tables.policy_of_selector(Scope::Vrf(vrf.id), Direction::Out, selector);
+    vrf.spd.bypasses(Direction::Out) == 0
+        && there.is_some_and(|there| there.spec.action != Action::Bypass)
+}
+
 /// Why packets pass in clear.
 enum Why {
     /// By the policy of this index.
@@ -213,25 +240,27 @@ enum Why {
     Default,
 }
 
-/// Whether some packets of a selector pass in clear, by policies behind a place or that have changed, and why.
-/// What was in front of it before has let them pass as well.
+/// Whether some packets of a policy that is gone pass in clear by others than those that were in front of it,
+/// and why.
 ///
 /// # Errors
 /// If there is no `work` left.
 fn passed(
     spd: &Spd,
-    selector: &Selector,
-    (place, changed): ((u32, u32), &BTreeSet<u32>),
+    loss: &Loss<'_>,
+    changed: &BTreeSet<u32>,
     work: &mut usize,
 ) -> Result<Option<Why>, ()> {
+    let selector = &loss.policy.spec.selector;
     for (at, policy) in spd.policies(Direction::Out).enumerate() {
         *work = work.checked_sub(1).ok_or(())?;
         let spec = &policy.spec;
-        let is_in_front = (spec.priority, policy.index) < place && !changed.contains(&policy.index);
-        let is_bypass = spec.action == Action::Bypass;
-        if is_bypass && !is_in_front && spec.selector.overlaps(selector) {
-            *work = work.checked_sub(at).ok_or(())?;
-            let mut others = spd.policies(Direction::Out).take(at).map(|other| &other.spec);
+        let may_pass = spec.action == Action::Bypass && spec.selector.overlaps(selector);
+        if may_pass && !loss.was_in_front(policy, changed) {
+            // If it is too much to look at those in front, they keep nothing from it.
+            let most = at.min(*work);
+            *work -= most;
+            let mut others = spd.policies(Direction::Out).take(most).map(|other| &other.spec);
             let is_met =
                 others.any(|it| it.action != Action::Bypass && it.selector.covers(&spec.selector));
             if !is_met {

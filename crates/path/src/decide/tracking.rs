@@ -480,7 +480,10 @@ impl<T> Tracking<'_, '_, T> {
         let found = find(looked.map(|looked| looked.found()));
         // Its connection has ended since. If others end as fast, again and again, it is of none.
         let tracked = found.or_else(|| (1..LOOKS).find_map(|_| find(None)));
-        let Some(mut tracked) = tracked else { return Tracked::invalid(zone, key, false) };
+        let Some(mut tracked) = tracked else {
+            let reference = connections.invalid();
+            return Tracked { reference, ..Tracked::invalid(zone, key, false) };
+        };
         tracked.note_master(connections, now);
         tracked.note_before(self.seen.map_or(&[], |seen| seen.before));
         tracked.note_imagined(self.seen.map_or(&[], |seen| seen.imagined));
@@ -522,8 +525,12 @@ impl<T> Tracking<'_, '_, T> {
         if let (Some((handle, direction)), Some(own)) =
             (found.connection, Some(connection::addresses(&key)))
         {
-            tracked.translation = tracked.translation.and_then(|_| {
-                let translation = connections.translation(handle, direction)?;
+            let known = tracked.translation.map(|_| connections.translation(handle, direction));
+            if matches!(known, Some(None)) {
+                // It has ended in between.
+                return none;
+            }
+            tracked.translation = known.flatten().and_then(|translation| {
                 let to = translation.tuple.addresses;
                 let translated = own.with_destination(to.destination(), own.destination)?;
                 match translation.is_source {

@@ -213,7 +213,7 @@ fn ports_that_leave_their_policies_are_told() {
     let told = said(run(&mut control, "link set lan vrf red").unwrap());
     assert!(told.is_none_or(|told| !told.contains("in clear")));
     // With the VRF and its policies gone.
-    let file = BASE.replace("[[policy]]", "[[policy]]\nvrf = \"red\"");
+    let file = BASE.replace("[[policy]]", "[[policy]]\nvrf = \"red\"\npriority = 5");
     let file = file.replace("kind = \"memory\"", "kind = \"memory\"\nvrf = \"red\"");
     let file = format!("[[vrf]]\nname = \"red\"\n{file}")
         .replace("[[route]]", "[[route]]\nvrf = \"red\"")
@@ -230,6 +230,15 @@ fn ports_that_leave_their_policies_are_told() {
     let mut control = running(&file);
     let told = reload(&mut control, &file.replace("\"red\"", "\"green\"")).unwrap();
     assert!(told.contains("+ vrf green") && !told.contains("in clear"), "{told}");
+    // One that was there let none of them pass before.
+    let there = "[[vrf]]\nname = \"green\"\n".to_owned()
+        + &allow.replace("\"red\"", "\"green\"")
+        + "[[policy]]\nvrf = \"green\"\ndirection = \"out\"\naction = \"discard\"\npriority = 5\nsource = \"192.168.13.0/24\"\n\
+           destination = \"192.168.12.0/24\"\n";
+    let bare = file.replace(allow, "");
+    let mut control = running(&format!("{bare}{there}"));
+    let told = said(run(&mut control, "link set lan vrf green").unwrap()).unwrap();
+    assert!(told.contains("dst 192.168.12.0/24 vrf green (policy "), "{told}");
 }
 
 #[test]

@@ -299,6 +299,20 @@ fn who_takes_a_link_away_is_told_what_leaves_by_another_way() {
     }
     run(&mut control, "route del blackhole 10.77.0.0/16 metric 4294967295").unwrap();
     assert_eq!(leaks(&mut control, "link del ipsec7").as_deref(), Some(told));
+    // What leaves in clear anyway is no news, and a longer route is not for all of it.
+    for line in [
+        "link add ipsec7 up type xfrm dev wan if_id 7",
+        "route add 192.168.0.0/16 dev ipsec7",
+        "route add 10.78.0.0/16 dev ipsec7",
+        "route add 10.78.0.0/24 via 192.168.11.1",
+    ] {
+        run(&mut control, line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    assert_eq!(leaks(&mut control, "link set ipsec7 mtu 1300"), None);
+    run(&mut control, "route replace blackhole 10.78.0.0/24").unwrap();
+    let told = leaks(&mut control, "link set ipsec7 down").unwrap();
+    assert!(told.contains("10.78.0.0/16 of VRF main"), "{told}");
+    let _ = leaks(&mut control, "link del ipsec7");
     // In another VRF, with a second tunnel.
     for line in [
         "vrf add red",

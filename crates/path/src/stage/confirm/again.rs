@@ -158,8 +158,10 @@ impl Confirming<'_, '_> {
                 _ = course.made.try_push(handle);
                 let packet = as_received.packet;
                 let found = connections.track_found(handle, Direction::Original, packet, now);
+                // What is known of packets that open holds for what was made, and not for another mark.
                 if course.changed.is_empty()
                     && let Some(found) = found
+                    && found.connection == Some((handle, Direction::Original))
                     && self.decide_opened(batch, at, packet, found)
                 {
                     return Step::Decided;

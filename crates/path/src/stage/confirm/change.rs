@@ -58,7 +58,7 @@ impl Confirming<'_, '_> {
         match change {
             None => Changed::Nothing,
             Some(&Change::Write { handle, mark, label, helper }) => {
-                match write(connections, handle, mark, label, helper) {
+                match connections.set_all(handle, mark, label, helper) {
                     Some(handle) => Changed::Written(handle),
                     // Another worker has changed it meanwhile.
                     None => Changed::DecideAgain,
@@ -68,7 +68,7 @@ impl Confirming<'_, '_> {
                 let mut ended = |ended: &[_]| self.decider.connection_ended(ended);
                 match connections.remove(handle, now, &mut ended) {
                     true => Changed::Refused(DropReason::ConnectionRerouted),
-                    // Another worker has ended or changed it meanwhile.
+                    // Another worker has ended it meanwhile.
                     false => Changed::DecideAgain,
                 }
             }
@@ -229,26 +229,4 @@ pub(super) fn seen_before(
         }
         Change::End { .. } => None,
     }
-}
-
-/// Writes bits of a connection's mark and label, and its helper. `None` if the connection is not as it was
-/// when the packet was decided, or ends.
-fn write(
-    connections: &Connections,
-    handle: Handle,
-    (mark, mark_bits): (u32, u32),
-    (label, label_bits): (u128, u128),
-    helper: u16,
-) -> Option<Handle> {
-    let mut handle = handle;
-    if mark_bits != 0 {
-        handle = connections.set_mark(handle, mark, mark_bits)?;
-    }
-    if label_bits != 0 {
-        handle = connections.set_label(handle, label, label_bits)?;
-    }
-    if helper != 0 {
-        handle = connections.set_helper(handle, helper)?;
-    }
-    Some(handle)
 }
