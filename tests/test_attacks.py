@@ -1,9 +1,11 @@
 """Attacks on the table of connections: what is established goes on, memory stays what it was, and every
 refusal is counted and said."""
 
+import itertools
 import os
 import random
 import struct
+import zlib
 
 import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP
@@ -195,14 +197,28 @@ def test_a_table_full_of_established_connections_refuses_and_says_so(wires):
     wait_until(lambda: said_once(wires, f"no room for more connections ({SIZE} of {SIZE} are in use)"), "a line in the log")
 
 
-def test_keys_aimed_at_a_bucket_need_a_secret(wires):
-    """Tuples that collide under hashes without a secret (CRC, sums, XOR) are spread like others."""
-    made = []
-    for number in range(SIZE // 2):
-        # Source plus destination port and source xor destination stay the same.
-        port = struct.unpack("!H", struct.pack("!H", 1024 + number))[0]
-        udp = UDP(sport=port, dport=(0x8000 - port) & 0xFFFF) / b"x"
-        made.append(wires.frame("left", IP(src=LEFT, dst=RIGHT) / udp))
+def with_equal_crc():
+    """Pairs of ports whose CRC-32 ends in the same ten bits."""
+    ports = ((source, destination) for source in range(1024, 65536) for destination in range(1024, 1024 + 256))
+    return (pair for pair in ports if zlib.crc32(struct.pack("!HH", *pair)) & 0x3FF == 0)
+
+
+AIMED = {
+    "sum": lambda: ((port, 0x8000 - port & 0xFFFF) for port in range(1024, 65536)),
+    "xor": lambda: ((port, port ^ 0x5555) for port in range(1024, 65536)),
+    "crc": with_equal_crc,
+}
+
+
+@pytest.mark.parametrize("hashed", AIMED)
+def test_keys_aimed_at_a_bucket_need_a_secret(wires, hashed):
+    """Tuples that collide under hashes without a secret are spread like others."""
+    pairs = itertools.islice(AIMED[hashed](), SIZE // 2)
+    made = [
+        wires.frame("left", IP(src=LEFT, dst=RIGHT) / UDP(sport=source, dport=destination) / b"x")
+        for source, destination in pairs
+    ]
+    assert len(made) == SIZE // 2
     assert flood(wires, "left", made) == len(made)
     said = wires.statistics()
     assert said["connections"] == len(made) and said["bucket_full"] == 0
