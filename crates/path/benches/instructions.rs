@@ -54,13 +54,21 @@ struct Way {
     stacked: bool,
     /// Rules of the VRF's filter before routing, of which the last matches.
     rules: u32,
-    /// Whether another VRF has a filter, which is nothing to these packets.
-    beside: bool,
+    beside: Beside,
     tracking: Tracking,
     /// Whether what is counted are answers to the packets.
     answers: bool,
     /// What every fourth packet is instead.
     attack: Attack,
+}
+
+/// What another VRF has, which is nothing to these packets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    Nothing,
+    Filter,
+    /// Flows that track connections and translate their sources.
+    Nat,
 }
 
 /// What is sent by who would have established connections suffer.
@@ -95,12 +103,14 @@ const INNER: u16 = 64;
 /// So many connections find a place beside those that are attacked.
 const FLOODED: u32 = 1024;
 
-const WAYS: [Way; 26] = [
+const WAYS: [Way; 28] = [
     way("forward-ipv4", false, 0, CacheMode::Off, false),
-    Way { beside: true, ..way("beside-ipv4", false, 0, CacheMode::Off, false) },
+    Way { beside: Beside::Filter, ..way("beside-ipv4", false, 0, CacheMode::Off, false) },
+    Way { beside: Beside::Nat, ..way("beside-nat-ipv4", false, 0, CacheMode::Off, false) },
     Way { next_hops: 8, ..way("multipath-ipv4", false, 0, CacheMode::Off, false) },
     way("forward-ipv6", true, 0, CacheMode::Off, false),
     way("hit-ipv4", false, 1000, CacheMode::On, false),
+    Way { beside: Beside::Nat, ..way("hit-beside-nat", false, 1000, CacheMode::On, false) },
     way("hit-ipv6", true, 1000, CacheMode::On, false),
     way("miss-ipv4", false, 1000, CacheMode::On, true),
     way("decide-ipv4", false, 1000, CacheMode::Off, false),
@@ -150,7 +160,7 @@ const WAYS: [Way; 26] = [
 ];
 
 const fn way(name: &'static str, v6: bool, policies: u32, cache: CacheMode, flood: bool) -> Way {
-    let (rules, beside, answers) = (0, false, false);
+    let (rules, beside, answers) = (0, Beside::Nothing, false);
     let (flows, next_hops, vlans, stacked, tracking) = (256, 1, 0, false, Tracking::Off);
     Way {
         name,
@@ -449,9 +459,12 @@ fn tables(way: &Way) -> Tables {
     for number in 1..=way.rules {
         add_rule(&mut tables, VrfId::MAIN, number, number == way.rules);
     }
-    if way.beside {
+    if way.beside != Beside::Nothing {
         let other = tables.add_vrf("other").expect("a VRF");
-        add_rule(&mut tables, other, 1, true);
+        match way.beside {
+            Beside::Nat => track(&mut tables, other, true, 1024),
+            _ => add_rule(&mut tables, other, 1, true),
+        }
     }
     tables.compile();
     if way.tracking != Tracking::Off {
@@ -459,13 +472,13 @@ fn tables(way: &Way) -> Tables {
             Attack::SynFlood => way.flows + FLOODED,
             _ => 4 * ROUNDS as u32 * BATCH as u32,
         };
-        track(&mut tables, way.tracking == Tracking::Nat, connections);
+        track(&mut tables, VrfId::MAIN, way.tracking == Tracking::Nat, connections);
     }
     tables
 }
 
 /// Tracks connections, which may begin at the first port.
-fn track(tables: &mut Tables, is_translated: bool, connections: u32) {
+fn track(tables: &mut Tables, vrf: VrfId, is_translated: bool, connections: u32) {
     let settings = conntrack::Settings { connections, ..conntrack::Settings::default() };
     let connections = Connections::new(&settings, [1, 2], Time(0)).expect("there is memory for it");
     tables.set_connections(Arc::new(connections));
@@ -501,7 +514,7 @@ fn track(tables: &mut Tables, is_translated: bool, connections: u32) {
         if let Some(port) = port {
             matches.set(Field::InPort, port.0.into(), Field::InPort.max());
         }
-        let (vrf, priority, cookie, idle_timeout, hard_timeout) = (VrfId::MAIN, 10, 0, 0, 0);
+        let (priority, cookie, idle_timeout, hard_timeout) = (10, 0, 0, 0);
         let flow =
             Flow { vrf, table, priority, matches, actions, cookie, idle_timeout, hard_timeout };
         let change = Change::Add { flow, check_overlap: false };

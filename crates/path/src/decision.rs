@@ -336,6 +336,15 @@ impl Decision {
         self.way & MORE != 0
     }
 
+    /// What concerns confirm, of several decisions together: nothing if it is 0.
+    #[inline(always)]
+    pub(crate) fn concern<'d>(decisions: impl Iterator<Item = &'d Self>) -> u64 {
+        let both =
+            |[way, connection]: [u64; 2], it: &Self| [way | it.way, connection | it.connection];
+        let [way, connection] = decisions.fold([0; 2], both);
+        way & MORE | connection
+    }
+
     /// Whether all that is more is a second connection.
     #[inline(always)]
     pub(crate) fn wants_second(&self) -> bool {

@@ -35,6 +35,8 @@ pub(crate) struct Told {
     is_judged: bool,
     /// Whether it opens a connection.
     opens: bool,
+    /// Whether the gateway makes a packet about it.
+    is_answered: bool,
     /// Whether what is behind the flows refuses the packet.
     is_refused: bool,
     /// Whether its connection ends if it is refused for what flows say of it.
@@ -53,7 +55,11 @@ impl path::Trace for Told {
     fn step<'a>(&mut self, step: impl FnOnce() -> Step<'a>) {
         let step = step();
         self.text += &format!("{}: {step}\n", step.name());
-        if let Step::Verdict { decision, .. } = &step {
+        self.is_answered |= matches!(step, Step::Generated { .. });
+        // What becomes of an answer to it says nothing of the packet.
+        if let Step::Verdict { decision, .. } = &step
+            && !self.is_answered
+        {
             self.is_refused = match decision.verdict() {
                 Verdict::Drop(why) | Verdict::Refuse(why, _) => !is_of_flows(why),
                 _ => false,

@@ -88,8 +88,7 @@ pub(crate) fn parse<'t, N: Names>(pair: &Pair<'t>, context: &Context<'_, N>) -> 
     }
     match commits {
         Some(key) if !ct.commit => {
-            Err(wrong(key, format!("`{key}` needs `commit`"))
-                .right(format!("ct(commit,{key}...)")))
+            Err(wrong(key, format!("`{key}` needs `commit`")).right(format!("ct(commit,{key}...)")))
         }
         _ => Ok(ct),
     }
