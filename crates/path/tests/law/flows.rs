@@ -5,19 +5,20 @@ use std::sync::Arc;
 use conntrack::{ClassLimits, Connections, CtState, Settings};
 use packet::Time;
 use pipeline::{
-    Action, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Number, Owner, Pipeline,
+    Action, Alg, Change, Ct, Field, Flow, Match, NatEnd, NatNew, NatSpec, Number, Owner, Pipeline,
     SetWord, Zone,
 };
 use types::RejectWith;
 use wire::{IpRange, PortId, VrfId};
 
 /// How many kinds of flows a VRF may have, with none.
-pub(crate) const KINDS: usize = 23;
+pub(crate) const KINDS: usize = 26;
 /// Flows whose connections count for a class, as only those of `[firewall]` do.
 const WITH_LIMITS: usize = 17;
 
 /// So few that they do not suffice.
 const CONNECTIONS: u32 = 5;
+const EXPECTATIONS: u32 = 3;
 
 pub(crate) const TRK: CtState = CtState::TRK;
 pub(crate) const NEW: CtState = CtState(CtState::NEW.0 | TRK.0);
@@ -30,6 +31,7 @@ pub(crate) fn connections(workers: usize) -> Arc<Connections> {
     let settings = Settings {
         connections: CONNECTIONS,
         ipv6_connections: CONNECTIONS,
+        expectations: EXPECTATIONS,
         workers: workers as u32,
         ..Settings::default()
     };
@@ -444,6 +446,12 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
             flow(2, 6, &[(Field::NwProto, 6, 0xff)], &[Action::Rerouted { ends: false }]),
             flow(2, 1, &[], &[Action::Rerouted { ends: true }]),
         ],
+        // Helpers read what is said, and what is announced may come.
+        23 => helped(vrf, None, NORMAL),
+        // The same, and sources are translated, by few ports.
+        24 => helped(vrf, nat(NatEnd::Source, "10.2.0.1", Some((3000, 3009))), NORMAL),
+        // The same, and what is announced goes on as a frame.
+        25 => helped(vrf, nat(NatEnd::Source, "10.2.0.1-10.2.0.2", None), Action::Output(a)),
         // A second zone for what no more is asked of, and two outputs.
         _ => vec![
             flow(
@@ -459,4 +467,26 @@ fn flows(vrf: VrfId, kind: usize, [a, b]: [PortId; 2]) -> Vec<Flow> {
             flow(1, 1, &[], &[NORMAL]),
         ],
     }
+}
+
+/// Connections whose payloads are read, translated so if they are IPv4's, and what they announce.
+fn helped(vrf: VrfId, nat: Option<NatSpec>, announced: Action) -> Vec<Flow> {
+    let flow = |priority, conditions: &[Condition], actions: &[Action]| {
+        flow(vrf, (1, priority), conditions, actions)
+    };
+    let opens = |alg, nat| ct(Ct { alg: Some(alg), nat, ..commit() });
+    let (tcp, udp) = ((Field::NwProto, 6, 0xff), (Field::NwProto, 17, 0xff));
+    let v4 = (Field::DlType, 0x800, 0xffff);
+    let expected = has(CtState(NEW.0 | REL.0));
+    let again = ct(Ct { nat: Some(NatSpec::default()), ..commit() });
+    vec![
+        self::flow(vrf, (0, 10), &[], &[to_table_1(Some(NatSpec::default()))]),
+        flow(9, &[expected], &[again, announced]),
+        flow(8, &[has(EST)], &[NORMAL]),
+        flow(8, &[has(REL)], &[NORMAL]),
+        flow(7, &[has(NEW), v4, tcp], &[opens(Alg::Ftp, nat.clone()), NORMAL]),
+        flow(6, &[has(NEW), v4, udp], &[opens(Alg::Tftp, nat), NORMAL]),
+        flow(5, &[has(NEW), tcp], &[opens(Alg::Ftp, None), NORMAL]),
+        flow(4, &[has(NEW), udp], &[opens(Alg::Tftp, None), NORMAL]),
+    ]
 }

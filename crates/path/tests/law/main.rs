@@ -19,7 +19,7 @@ mod two_workers;
 mod world;
 
 use flow::{Associativity, CacheMode, CacheSettings, CacheTable};
-use packets::{Peers, Sending, crowd, dialogue, sending};
+use packets::{Complaint, Peers, Sending, complaint, crowd, dialogue, sending};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::strategy::ValueTree;
@@ -39,6 +39,8 @@ enum Happening {
     Batch(Vec<Index>),
     /// What has left last is answered, and the answers so on, so many times.
     Answers(u8),
+    /// Stations send ICMP errors about what has left last.
+    Complaints(Complaint),
     /// Milliseconds pass.
     Wait(u64),
 }
@@ -49,6 +51,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         // So many that they are too many to go through.
         1 => prop::collection::vec(act(), 60..80).prop_map(Happening::Publication),
         9 => prop::collection::vec(any::<Index>(), 1..60).prop_map(Happening::Batch),
+        1 => complaint().prop_map(Happening::Complaints),
         1 => (0..3000u64).prop_map(Happening::Wait),
     ]
 }
@@ -59,6 +62,7 @@ fn flow_happening() -> impl Strategy<Value = Happening> {
         4 => prop::collection::vec(flow_act(), 1..3).prop_map(Happening::Publication),
         4 => prop::collection::vec(any::<Index>(), 1..40).prop_map(Happening::Batch),
         4 => (1..4u8).prop_map(Happening::Answers),
+        2 => complaint().prop_map(Happening::Complaints),
         1 => (0..3000u64).prop_map(Happening::Wait),
     ]
 }
@@ -69,6 +73,7 @@ fn crowded_happening() -> impl Strategy<Value = Happening> {
         1 => prop::collection::vec(flow_act(), 1..3).prop_map(Happening::Publication),
         8 => prop::collection::vec(any::<Index>(), 10..60).prop_map(Happening::Batch),
         4 => (1..4u8).prop_map(Happening::Answers),
+        1 => complaint().prop_map(Happening::Complaints),
         1 => (0..3000u64).prop_map(Happening::Wait),
     ]
 }
@@ -168,6 +173,7 @@ fn run(
             }
             packets = peers.answers();
         }
+        Happening::Complaints(how) => packets = peers.complaints(how),
         Happening::Wait(time) => milliseconds = *time,
     }
     let batches = peers.spread(&packets, reference.workers());
@@ -336,6 +342,31 @@ fn tcp_connections_are_established_in_these_cases() {
         }
     }
     assert!(established > 20, "{established}");
+}
+
+/// Helpers' connections come, and errors go on to the senders of what they quote, in these cases.
+#[test]
+fn what_helpers_expect_comes_and_errors_are_related_in_these_cases() {
+    let mut runner = TestRunner::new_with_rng(
+        Config::default(),
+        TestRng::from_seed(RngAlgorithm::ChaCha, &[15; 32]),
+    );
+    let (mut expected, mut related) = (0, 0);
+    for kind in [2, 4, 5, 23, 24, 25].repeat(10) {
+        let (mut reference, mut peers) = (reference(), Peers::default());
+        let before = Happening::Publication(vec![Act::SetFlows(WITHOUT_POLICIES, kind)]);
+        let some = prop::collection::vec(dialogue(WITHOUT_POLICIES), 20);
+        let sendings = drawn(&mut runner, some);
+        let happenings = drawn(&mut runner, prop::collection::vec(flow_happening(), 20));
+        for happening in std::iter::once(before).chain(happenings) {
+            run(&mut reference, &mut [], &sendings, &mut peers, &happening).unwrap();
+            expected += reference.expected();
+            if let Happening::Complaints(_) = happening {
+                related += peers.told.iter().map(Vec::len).sum::<usize>();
+            }
+        }
+    }
+    assert!(expected > 50 && related > 100, "{expected} {related}");
 }
 
 /// The same, over so many packets that the worker finds out that its cache does not pay, as too

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use esp::{Algorithm, OutboundSa};
 use packet::LinkKind;
 use proptest::prelude::*;
-use proptest::sample::select;
+use proptest::sample::{Index, select};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use wire::{Addresses, FragmentClass, PortId, Protocol, Spi, VrfId, fragment, ipv4, ipv6};
@@ -25,6 +25,8 @@ pub(crate) struct Sending {
     hop_limit: u8,
     traffic_class: u8,
     payload: usize,
+    /// What the payload says, if a helper may read it.
+    says: Option<&'static [u8]>,
     /// IPv4 options, or IPv6 destination options.
     has_options: bool,
     dont_fragment: bool,
@@ -88,6 +90,7 @@ impl Sending {
             hop_limit: 64,
             traffic_class: 0,
             payload,
+            says: None,
             has_options: false,
             dont_fragment: true,
             sealed: None,
@@ -144,7 +147,11 @@ impl Sending {
         let ports = |protocol, source: u16, destination: u16, rest: &[u8]| {
             (protocol, [&source.to_be_bytes(), &destination.to_be_bytes(), rest].concat())
         };
-        let length = (8 + self.payload as u16).to_be_bytes();
+        let payload = match self.says {
+            Some(says) => says.to_vec(),
+            None => (0..self.payload).map(|at| at as u8).collect(),
+        };
+        let length = (8 + payload.len() as u16).to_be_bytes();
         let icmp = if is_v4 { Protocol::ICMP } else { Protocol::ICMPV6 };
         let (protocol, mut upper) = match self.upper {
             Upper::Udp(from, to) => ports(Protocol::UDP, from, to, &[length[0], length[1], 0, 0]),
@@ -168,7 +175,7 @@ impl Sending {
             Upper::Other(protocol) => (Protocol(protocol), Vec::new()),
             Upper::Esp(spi) => (Protocol::ESP, [spi.0.to_be_bytes(), [0, 0, 0, 9]].concat()),
         };
-        upper.extend((0..self.payload).map(|at| at as u8));
+        upper.extend(payload);
         let sum = match is_v4 && protocol == icmp {
             true => wire::checksum::checksum(&upper),
             false => {
@@ -316,6 +323,7 @@ pub(crate) fn sending() -> impl Strategy<Value = Sending> {
                 hop_limit,
                 traffic_class,
                 payload,
+                says: None,
                 has_options,
                 dont_fragment,
                 sealed,
@@ -360,23 +368,93 @@ fn from_ports(vrf: VrfId, sources: Vec<u16>) -> impl Strategy<Value = Sending> {
         4 => (select(sources), number(), select(vec![2, 2, 2, 2, 2, 0x12, 0x10, 0x11, 4]), numbers())
             .prop_map(|(from, to, flags, numbers)| Upper::Tcp(from, to, flags, numbers)),
     ];
-    (ends, upper).prop_map(|((port, (source, destination)), upper)| Sending {
+    let says = prop::option::weighted(0.4, any::<Index>());
+    (ends, upper, says).prop_map(|((port, (source, destination)), upper, says)| Sending {
         upper,
+        says: says.map(|says| match upper {
+            Upper::Udp(..) => READ_REQUEST,
+            _ => *says.get(COMMANDS),
+        }),
         dont_fragment: false,
         ..Sending::udp(port, source, destination, 20)
     })
 }
 
+/// What a client of TFTP begins with.
+const READ_REQUEST: &[u8] = b"\0\x01file\0octet\0";
+/// What an FTP client and server announce, mostly ends of theirs, and what is none of it.
+const COMMANDS: &[&[u8]] = &[
+    b"PORT 10,1,0,5,3,232\r\n",
+    b"PORT 10,1,0,6,3,232\r\n",
+    b"EPRT |1|10.1.0.5|53|\r\n",
+    b"EPRT |2|fd01::5|1000|\r\n",
+    b"227 Entering Passive Mode (10,3,0,5,3,232).\r\n",
+    b"229 Entering Extended Passive Mode (|||53|)\r\n",
+    b"PORT 10,1,0",
+];
+
+/// An ICMP error that a station sends about a packet.
+#[derive(Clone, Debug)]
+pub(crate) struct Complaint {
+    /// From the packet's destination, or from a router.
+    is_of_router: bool,
+    /// To somebody else than has sent what it quotes.
+    is_misled: bool,
+    /// Which of [`COMPLAINTS`].
+    kind: usize,
+    /// How much it quotes behind the IP header.
+    quoted: usize,
+}
+
+/// Types and codes, and what stands behind the checksum, of both families.
+const COMPLAINTS: [[(u8, u8, u32); 2]; 5] = [
+    [(3, 1, 0), (1, 0, 0)],
+    [(3, 3, 0), (1, 4, 0)],
+    [(3, 4, 1300), (2, 0, 1300)],
+    [(11, 0, 0), (3, 0, 0)],
+    [(12, 0, 0), (4, 0, 0)],
+];
+
+pub(crate) fn complaint() -> impl Strategy<Value = Complaint> {
+    let quoted =
+        prop_oneof![3 => Just(8usize), 1 => Just(4usize), 2 => Just(28usize), 1 => Just(500usize)];
+    let kind = 0..COMPLAINTS.len();
+    (any::<bool>(), prop::bool::weighted(0.1), kind, quoted).prop_map(
+        |(is_of_router, is_misled, kind, quoted)| Complaint {
+            is_of_router,
+            is_misled,
+            kind,
+            quoted,
+        },
+    )
+}
+
 impl Peers {
     /// What stations answer to the frames that have left last: each as it was, from its destination to its
-    /// source, with the checksums that it had; but segments of TCP as a peer would answer them.
+    /// source, with the checksums that it had; but segments of TCP as a peer would answer them. Who is
+    /// told an end to connect to does so.
     pub(crate) fn answers(&self) -> Vec<(PortId, Vec<u8>)> {
         let of_port = |(port, frames): (PortId, &Vec<Vec<u8>>)| {
-            let all = frames.iter().filter_map(|frame| Some((port, answer(port, frame)?)));
+            let packets = frames.iter().filter_map(|frame| left(port, frame));
+            let answers = packets.flat_map(|packet| [answer(packet), called(packet)]);
+            answers.flatten().map(|packet| (port, packet)).collect::<Vec<_>>()
+        };
+        self.by_port().flat_map(of_port).collect()
+    }
+
+    /// What stations complain of the frames that have left last.
+    pub(crate) fn complaints(&self, how: &Complaint) -> Vec<(PortId, Vec<u8>)> {
+        let of_port = |(port, frames): (PortId, &Vec<Vec<u8>>)| {
+            let all =
+                frames.iter().filter_map(|frame| Some((port, how.about(left(port, frame)?)?)));
             all.collect::<Vec<_>>()
         };
-        let ports = (0..QUEUES).cycle().map(PortId);
-        ports.zip(&self.told).flat_map(of_port).collect()
+        self.by_port().flat_map(of_port).collect()
+    }
+
+    /// The frames that have left last, by port, of one worker behind the other.
+    fn by_port(&self) -> impl Iterator<Item = (PortId, &Vec<Vec<u8>>)> {
+        (0..QUEUES).cycle().map(PortId).zip(&self.told)
     }
 
     /// A few packets at a time, each by one of so many workers.
@@ -404,9 +482,82 @@ impl Peers {
     }
 }
 
-fn answer(port: PortId, frame: &[u8]) -> Option<Vec<u8>> {
-    let link = if port_link(port) == LinkKind::Ethernet { 14 } else { 0 };
-    let mut packet = frame.get(link..)?.to_vec();
+/// The packet of a frame that has left.
+fn left(port: PortId, frame: &[u8]) -> Option<&[u8]> {
+    frame.get(if port_link(port) == LinkKind::Ethernet { 14 } else { 0 }..)
+}
+
+impl Complaint {
+    /// `None` of what is no packet, as ARP.
+    fn about(&self, packet: &[u8]) -> Option<Vec<u8>> {
+        let headers = wire::headers::parse(packet).ok()?;
+        let is_v6 = headers.addresses.is_v6();
+        let [sender, receiver] = [headers.addresses.source(), headers.addresses.destination()];
+        let [router, another] =
+            if is_v6 { ["fd02::9", "fd03::6"] } else { ["10.2.0.9", "10.3.0.6"] };
+        let source = if self.is_of_router { router.parse().unwrap() } else { receiver };
+        let destination = if self.is_misled { another.parse().unwrap() } else { sender };
+        let (kind, code, rest) = COMPLAINTS[self.kind][usize::from(is_v6)];
+        let protocol = if is_v6 { Protocol::ICMPV6 } else { Protocol::ICMP };
+        let quoted = packet.len().min(usize::from(headers.upper_offset) + self.quoted);
+        let mut message = vec![kind, code, 0, 0];
+        message.extend(rest.to_be_bytes());
+        message.extend(&packet[..quoted]);
+        let sum = match is_v6 {
+            true => {
+                let addresses = crate::fixture::addresses(source, destination);
+                wire::checksum::upper(&addresses, protocol, &message)
+            }
+            false => wire::checksum::checksum(&message),
+        };
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        Some(crate::fixture::packet(source, destination, protocol, 64, &message))
+    }
+}
+
+/// What the receiver of an announcement opens: a connection to the end that an FTP client names, or a server
+/// of TFTP's answer from another port.
+fn called(packet: &[u8]) -> Option<Vec<u8>> {
+    let headers = wire::headers::parse(packet).ok()?;
+    let wire::Upper::Ports { source: from, .. } = headers.upper else { return None };
+    let (caller, client) = (headers.addresses.destination(), headers.addresses.source());
+    let upper = packet.get(usize::from(headers.upper_offset)..)?;
+    let (protocol, to, mut message) = match headers.protocol {
+        Protocol::UDP if upper.get(8..)? == READ_REQUEST => {
+            let message = [1001u16, from, 12, 0].map(u16::to_be_bytes).concat();
+            (Protocol::UDP, client, [&message[..], &[0, 3, 0, 1]].concat())
+        }
+        Protocol::TCP => {
+            let payload = upper.get(4 * usize::from(upper.get(12)? >> 4)..)?;
+            let (to, port) = announced(std::str::from_utf8(payload).ok()?)?;
+            let ports = [20u16, port].map(u16::to_be_bytes).concat();
+            (Protocol::TCP, to, [&ports[..], &[0; 8], &[0x50, 2, 1, 0, 0, 0, 0, 0]].concat())
+        }
+        _ => return None,
+    };
+    if to.is_ipv4() != caller.is_ipv4() {
+        return None;
+    }
+    let sum = wire::checksum::upper(&crate::fixture::addresses(caller, to), protocol, &message);
+    let place = if protocol == Protocol::UDP { 6 } else { 16 };
+    message[place..place + 2].copy_from_slice(&sum.to_be_bytes());
+    Some(crate::fixture::packet(caller, to, protocol, 64, &message))
+}
+
+/// The end that a client's command names.
+fn announced(line: &str) -> Option<(IpAddr, u16)> {
+    if let Some(numbers) = line.strip_prefix("PORT ") {
+        let numbers: Vec<u8> =
+            numbers.trim().split(',').map(|number| number.parse().ok()).collect::<Option<_>>()?;
+        let [a, b, c, d, high, low] = *numbers else { return None };
+        return Some((IpAddr::from([a, b, c, d]), u16::from_be_bytes([high, low])));
+    }
+    let mut parts = line.strip_prefix("EPRT |")?.split('|').skip(1);
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn answer(packet: &[u8]) -> Option<Vec<u8>> {
+    let mut packet = packet.to_vec();
     let headers = wire::headers::parse(&packet).ok()?;
     let (addresses, upper) = if headers.addresses.is_v6() { (8..40, 40) } else { (12..20, 20) };
     let has_ports = matches!(headers.upper, wire::Upper::Ports { .. });

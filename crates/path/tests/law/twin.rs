@@ -74,6 +74,8 @@ pub(crate) struct Seen {
     flows: Vec<(u64, u64)>,
     /// Every connection.
     connections: Vec<conntrack::Connection>,
+    /// What helpers expect.
+    expectations: Vec<conntrack::Expectation>,
     events: Vec<Event>,
     /// Every copy for a tap, in order.
     pub(crate) copies: Vec<Copy>,
@@ -280,6 +282,7 @@ impl Twin {
         seen.flows =
             tables.pipeline().sorted().into_iter().map(|entry| counters(entry.id)).collect();
         seen.connections = self.connections();
+        seen.expectations = tables.connections().unwrap().expectations();
         let events = |working: &mut Working| {
             std::iter::from_fn(|| working.events.pop().ok()).map(without_since).collect::<Vec<_>>()
         };
@@ -328,6 +331,11 @@ impl Twin {
         let tables = self.publisher.current();
         let connections = tables.connections().unwrap();
         (0..8).filter_map(|index| connections.connection(index, self.now)).collect()
+    }
+
+    /// How many connections there are that a helper has expected.
+    pub(crate) fn expected(&self) -> usize {
+        self.connections().iter().filter(|one| one.master.is_some()).count()
     }
 
     /// How many TCP connections are established now.
@@ -428,6 +436,10 @@ impl Seen {
         if self.connections != other.connections {
             let (mine, theirs) = (&self.connections, &other.connections);
             text += &format!("connections: {mine:#?} and {theirs:#?}\n");
+        }
+        if self.expectations != other.expectations {
+            let (mine, theirs) = (&self.expectations, &other.expectations);
+            text += &format!("expectations: {mine:#?} and {theirs:#?}\n");
         }
         if self.copies != other.copies {
             let mut pairs = self.copies.iter().zip(&other.copies);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use crate::packets::{Peers, crowd, dialogue, sending};
+use crate::packets::{Peers, complaint, crowd, dialogue, sending};
 use crate::world::acts::{WITHOUT_POLICIES, flow_act, some_flows};
 use crate::{
     Happening, KINDS, before, cached_of, drawn, happening, holds_of, more, reference_of, run,
@@ -19,6 +19,7 @@ fn happening_of_two() -> impl Strategy<Value = Happening> {
         4 => prop::collection::vec(flow_act(), 1..3).prop_map(Happening::Publication),
         5 => prop::collection::vec(any::<Index>(), 1..40).prop_map(Happening::Batch),
         5 => (1..4u8).prop_map(Happening::Answers),
+        2 => complaint().prop_map(Happening::Complaints),
         1 => (0..3000u64).prop_map(Happening::Wait),
         1 => (9000..190_000u64).prop_map(Happening::Wait),
     ]
