@@ -80,7 +80,7 @@ impl Connections {
     pub fn would_refuse(&self, new: &New, now: Time) -> Option<Refused> {
         let addresses = &new.original.addresses;
         let limit = self.limits.reached(new.zone, addresses.source(), new.class);
-        let full = || self.is_full(addresses.is_v6(), now).then_some(Refused::Full);
+        let full = || self.is_full(addresses.is_v6(), new.master, now).then_some(Refused::Full);
         limit.map(Refused::Limit).or_else(full)
     }
 
@@ -126,7 +126,11 @@ impl Connections {
             // Nobody makes room for one that is refused for another reason.
             None => match self.refusal(new, (hashes, translated), packet, now) {
                 Some(why) => return Err(why),
-                None => self.make_place(wanted, due, now, ended).ok_or(Refused::Full)?,
+                // Who has announced it stays: without its master nobody expects it.
+                None => {
+                    let place = self.make_place(wanted, new.master, due, now, ended);
+                    place.ok_or(Refused::Full)?
+                }
             },
         };
         let counted = match self.limits.take(new.zone, source) {
@@ -218,6 +222,12 @@ impl Connections {
         }
     }
 
+    /// Whether a new connection is still expected by its master. So it is if it has none.
+    pub fn is_expected(&self, new: &New, now: Time) -> bool {
+        let expects = |master| self.expectations.expects(master, new.zone, &new.original, now);
+        new.master.is_none_or(expects)
+    }
+
     /// Why there is no new connection, whatever room there may be. Others may change that meanwhile.
     #[cold]
     #[inline(never)]
@@ -242,7 +252,8 @@ impl Connections {
         let second = second.filter(|(other, _)| first.is_none_or(|(first, _)| first != *other));
         let taken = judged(first, true).or_else(|| judged(second, false));
         let limit = || self.limits.reached(new.zone, new.original.addresses.source(), new.class);
-        taken.or_else(|| limit().map(Refused::Limit))
+        let late = || (!self.is_expected(new, now)).then_some(Refused::NotExpected);
+        taken.or_else(|| limit().map(Refused::Limit)).or_else(late)
     }
 
     /// Writes a connection whose tuples are nobody's. The shards are locked.

@@ -182,16 +182,16 @@ impl Expectations {
         there.iter().find(|expected| expected.is_of(tuple, now)).copied()
     }
 
+    /// Whether a connection that this master has announced is still expected.
+    pub(crate) fn expects(&self, master: u32, zone: u16, tuple: &Tuple, now: Time) -> bool {
+        lock(&self.maps).of_master(master, zone, tuple, now).is_some()
+    }
+
     /// The connection that this master has announced has come. False if nobody expects it any more.
     pub(crate) fn fulfil(&self, master: u32, zone: u16, tuple: &Tuple, now: Time) -> bool {
-        let place = (zone, tuple.protocol, tuple.addresses.destination(), tuple.destination);
         let mut maps = lock(&self.maps);
-        let there = maps.by_place.get(&place);
-        let is_it = |old: &Expectation| old.master.index == master && old.is_of(tuple, now);
-        let Some(found) = there.and_then(|there| there.iter().find(|old| is_it(old))).copied()
-        else {
-            return false;
-        };
+        let Some(found) = maps.of_master(master, zone, tuple, now) else { return false };
+        let place = found.place();
         if !found.is_permanent {
             maps.remove_at(&place, |old| *old == found);
             self.count.store(maps.count, Ordering::Release);
@@ -232,6 +232,13 @@ impl Expectations {
 }
 
 impl Maps {
+    /// The one of a master that a packet is of.
+    fn of_master(&self, master: u32, zone: u16, tuple: &Tuple, now: Time) -> Option<Expectation> {
+        let place = (zone, tuple.protocol, tuple.addresses.destination(), tuple.destination);
+        let there = self.by_place.get(&place)?;
+        there.iter().find(|old| old.master.index == master && old.is_of(tuple, now)).copied()
+    }
+
     fn add(
         &mut self,
         new: Expectation,

@@ -181,10 +181,11 @@ impl Connections {
         self.places.take(wanted, due, now, |next| self.prefetch_entry(next))
     }
 
-    /// The same where there is none: somebody makes room.
+    /// The same where there is none: somebody makes room, but for the connection at `spared`.
     pub(crate) fn make_place(
         &self,
         wanted: (u32, bool),
+        spared: Option<u32>,
         due: Time,
         now: Time,
         ended: &mut dyn FnMut(&[Ended]),
@@ -197,7 +198,7 @@ impl Connections {
         let take = || self.free_place(wanted, due, now);
         // Two tries: another worker may take the place that was made.
         let made = (0..2).find_map(|_| {
-            if self.make_room(is_wide, now, ended) {
+            if self.make_room(is_wide, spared, now, ended) {
                 counter.fetch_add(1, Ordering::Relaxed);
             }
             take()
@@ -214,14 +215,15 @@ impl Connections {
         place
     }
 
-    /// Whether there is no free place, and nobody who may make room for it or is dead.
-    pub(crate) fn is_full(&self, is_wide: bool, now: Time) -> bool {
+    /// Whether there is no free place, and nobody but `spared` who may make room for it or is dead.
+    pub(crate) fn is_full(&self, is_wide: bool, spared: Option<u32>, now: Time) -> bool {
         let goes = |index: u32| {
             let (control, own, peer) =
                 Self::view(&self.entries[index as usize], Direction::Original);
             control.is_live() && (control.may_go() || self.is_dead(control, &own, &peer, tick(now)))
         };
-        !self.places.has_free(is_wide) && !(0..self.most(is_wide)).any(goes)
+        !self.places.has_free(is_wide)
+            && !(0..self.most(is_wide)).any(|index| Some(index) != spared && goes(index))
     }
 
     /// How many places there are.
@@ -233,13 +235,22 @@ impl Connections {
     }
 
     /// Whether somebody has.
-    fn make_room(&self, is_wide: bool, now: Time, ended: &mut dyn FnMut(&[Ended])) -> bool {
+    fn make_room(
+        &self,
+        is_wide: bool,
+        spared: Option<u32>,
+        now: Time,
+        ended: &mut dyn FnMut(&[Ended]),
+    ) -> bool {
         let limit = self.most(is_wide);
         let mut from = self.hand.load(Ordering::Relaxed);
         let mut best: Option<(u32, Handle)> = None;
         for _ in 0..CANDIDATES {
             let Some(index) = self.evictable.next(from, limit) else { break };
             from = index + 1;
+            if Some(index) == spared {
+                continue;
+            }
             let (control, own, peer) =
                 Self::view(&self.entries[index as usize], Direction::Original);
             if !control.may_go() {

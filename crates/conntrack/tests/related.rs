@@ -184,6 +184,40 @@ fn an_expected_connection_is_related_for_as_long_as_it_lives() {
     assert_eq!(gate.connection(&data).unwrap().master, None);
 }
 
+/// In a full table, an expected connection takes the place of another than its master, and nobody's if it is
+/// expected no more.
+#[test]
+fn room_is_made_for_who_is_expected_and_not_by_its_master() {
+    let mut gate = Gate::new(&settings(2));
+    let (control, other) = (tcp(0x0b00_0001, 4000), tcp(0x0b00_0002, 4000));
+    let syn = segment("S", 1, 0, 0);
+    gate.packet(control, &syn);
+    gate.packet(other, &syn);
+    let expected = expectation(&gate, &control, 5050);
+    gate.table.expect(expected, 2, gate.now).unwrap();
+    let new_from = |source| {
+        let addresses = addresses(0x0a00_0001, 0x0b00_0001);
+        let data = Tuple::new(addresses, Protocol::TCP, source, 5050);
+        New { master: Some(expected.master.index), ..New::plain(0, data) }
+    };
+    let commit = |gate: &Gate, new: &New| gate.table.commit(new, &syn, 60, gate.now, &mut |_| {});
+    // The master is as old as the other, and the hand may stand before it.
+    let data = commit(&gate, &new_from(20)).unwrap();
+    assert!(gate.lookup(&control).is_some() && gate.lookup(&other).is_none());
+    assert_eq!(commit(&gate, &new_from(21)), Err(Refused::NotExpected));
+    assert!(gate.lookup(&control).is_some());
+    assert_eq!(gate.table.lookup(0, &new_from(20).original, gate.now).unwrap().0, data);
+    // Where only its master could go, there is no room.
+    let established = new_from(20).original;
+    gate.packet(established.reversed(), &segment("SA", 7, 2, 0));
+    gate.packet(established, &segment("A", 2, 8, 0));
+    gate.table.expect(expected, 2, gate.now).unwrap();
+    assert_eq!(gate.table.would_refuse(&new_from(21), gate.now), Some(Refused::Full));
+    assert_eq!(commit(&gate, &new_from(21)), Err(Refused::Full));
+    assert_eq!(gate.table.would_refuse(&New::plain(0, other), gate.now), None);
+    assert!(gate.lookup(&control).is_some());
+}
+
 #[test]
 fn expectations_are_bounded_and_end() {
     let mut gate = Gate::new(&Settings { expectations: 4, ..settings(16) });

@@ -111,6 +111,11 @@ impl Confirming<'_, '_> {
         (packet, length): (&Seen, u32),
         connections: &Connections,
     ) -> Result<Handle, NotMade> {
+        // Another packet may have come in its stead. What is to be translated otherwise then must not be
+        // refused for that.
+        if !connections.is_expected(new, self.decider.now()) {
+            return Err(NotMade::Exists);
+        }
         let commit = |lease: &Lease| self.commit((new, lease), (packet, length), connections);
         let to = match expected.translated {
             None => Some(new.original),

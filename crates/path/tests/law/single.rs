@@ -57,8 +57,13 @@ pub(crate) fn single() -> impl Strategy<Value = Single> {
     let place = (select(vec![0u8, 1, 1, 1, 2]), select(vec![4u16, 9, 12, 13, 14]));
     let is_by_second = weighted(0.15, any::<bool>());
     let state = select(vec![has(NEW), has(EST), has(REL), untracked(), has(TRK)]);
-    let packets =
-        prop_oneof![4 => addresses_v4(), 2 => addresses_v6(), 1 => ports(), 2 => Just(vec![])];
+    let packets = prop_oneof![
+        4 => addresses_v4(),
+        2 => addresses_v6(),
+        1 => ports(),
+        1 => decrypted(),
+        2 => Just(vec![]),
+    ];
     (place, is_by_second, packets, weighted(0.25, state), weighted(0.1, Just(LABELLED)), 0usize..17)
         .prop_map(|(place, is_by_second, packets, state, label, actions)| {
             let conditions = packets.into_iter().chain(state).chain(label).collect();
@@ -110,6 +115,12 @@ fn ports() -> impl Strategy<Value = Vec<Condition>> {
             ]
         },
     )
+}
+
+/// By an SA of this reqid.
+fn decrypted() -> impl Strategy<Value = Vec<Condition>> {
+    let by = |reqid| vec![(Field::Decrypted, 1, 1), (Field::Sa, reqid, Field::Sa.max())];
+    (1..3u128).prop_map(by)
 }
 
 /// With one flow more; as it was if that is refused.

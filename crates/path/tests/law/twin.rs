@@ -283,6 +283,7 @@ impl Twin {
             tables.pipeline().sorted().into_iter().map(|entry| counters(entry.id)).collect();
         seen.connections = self.connections();
         seen.expectations = tables.connections().unwrap().expectations();
+        seen.expectations.sort_by_cached_key(|expected| format!("{expected:?}"));
         let events = |working: &mut Working| {
             std::iter::from_fn(|| working.events.pop().ok()).map(without_since).collect::<Vec<_>>()
         };
