@@ -112,7 +112,8 @@ def test_translated_behind_the_tunnel(topology, tmp_path, way, family):
     with joined(topology, tmp_path, *behind_the_tunnel(family), **way) as net:
         replace(
             net.b,
-            f"table=1,priority=10,ct_state=+trk+new,{word},sa=any actions=ct(commit,nat(src={outside})),NORMAL\n"
+            "table=1,priority=11,sa=reqid:77 actions=drop\n"
+            f"table=1,priority=10,ct_state=+trk+new,{word},sa=reqid:{family} actions=ct(commit,nat(src={outside})),NORMAL\n"
             f"table=1,priority=10,ct_state=+trk+new,{word.tcp},in_port=lan,{word.dst}={outside},tp_dst=8080 "
             f"actions=ct(commit,nat(dst={inside}:80)),NORMAL\n"
             f"table=1,priority=10,ct_state=+trk+new,{word.udp},in_port=lan,{word.dst}={outside},tp_dst=9090 "

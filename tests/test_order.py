@@ -26,7 +26,7 @@ TEMPLATE = "tmpl src {0.source} dst {0.destination} proto esp reqid {0.reqid} mo
 
 STARTS = {
     "clear": {"flow": "in_port=left", "explain": "in left", "fwd": "action allow"},
-    "decrypted": {"flow": "sa=any", "explain": "in sa 1", "fwd": TEMPLATE.format(FROM_LEFT)},
+    "decrypted": {"flow": f"sa=reqid:{FROM_LEFT.reqid}", "explain": "in sa 1", "fwd": TEMPLATE.format(FROM_LEFT)},
 }
 
 EVER = f"""

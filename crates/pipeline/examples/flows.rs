@@ -15,7 +15,7 @@ use pipeline::text::{Command, Names, ShownFields, ShownFlow, ShownMatch, parse_c
 use pipeline::{
     Change, CtFields, Exit, Fields, NatEnd, NatSpec, Outcome, Owner, Pipeline, To, Track,
 };
-use types::{PortId, SaSlot, VrfId};
+use types::{PortId, VrfId};
 
 /// Everything is called by its number.
 struct Numbers;
@@ -35,14 +35,6 @@ impl Names for Numbers {
 
     fn vrf_name(&self, vrf: VrfId) -> Option<String> {
         Some(vrf.0.to_string())
-    }
-
-    fn sa(&self, text: &str) -> Option<SaSlot> {
-        text.parse().ok().map(SaSlot)
-    }
-
-    fn sa_name(&self, slot: SaSlot) -> Option<String> {
-        Some(slot.0.to_string())
     }
 }
 

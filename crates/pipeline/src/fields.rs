@@ -4,8 +4,8 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use conntrack::{CtState, Role, Tuple};
 use types::{
-    Addresses, Dscp, FlowKey, FragmentClass, Origin, PacketFields, PortId, Protocol, SaSlot,
-    TcpFlags, Upper, VrfId,
+    Addresses, Dscp, FlowKey, FragmentClass, Origin, PacketFields, PortId, Protocol, TcpFlags,
+    Upper, VrfId,
 };
 
 use crate::ct::CtFields;
@@ -44,7 +44,7 @@ pub(crate) mod bits {
     pub(crate) const FRAGMENT: u32 = 1;
     /// A fragment that is not the first.
     pub(crate) const LATER: u32 = 2;
-    /// Decrypted: [`super::word::SA`] names the slot of the SA.
+    /// Decrypted: [`super::word::SA`] is the reqid of the SA.
     pub(crate) const DECRYPTED: u32 = 4;
 }
 
@@ -115,8 +115,8 @@ impl Fields {
         self.is_changed = true;
     }
 
-    /// Of an IP packet. One that was decrypted came by no port: see [`Fields::set_in_port`]. The
-    /// optional fields that the key does not have are zero.
+    /// Of an IP packet. One that was decrypted came by no port, and its SA's reqid is 0 unless
+    /// [`Fields::set_sa`] says another: see [`Fields::set_in_port`] too. The optional fields that the key does not have are zero.
     pub fn of(key: &FlowKey, pkt_mark: u32) -> Self {
         let port = match key.origin {
             Origin::Port(port) => Some(port),
@@ -124,8 +124,8 @@ impl Fields {
         };
         let dl_type = if key.addresses.is_v6() { IPV6 } else { IPV4 };
         let mut fields = Self::new(key.vrf, port, dl_type);
-        if let Origin::Sa(slot) = key.origin {
-            fields.set_sa(Some(slot));
+        if let Origin::Sa(_) = key.origin {
+            fields.set_sa(Some(0));
         }
         fields.set_addresses(&key.addresses);
         fields.words[word::IP] |= u32::from(key.protocol.0) << 24
@@ -169,11 +169,11 @@ impl Fields {
         };
     }
 
-    /// Sets what decrypted the packet.
-    pub fn set_sa(&mut self, slot: Option<SaSlot>) {
-        self.words[word::SA] = slot.map_or(0, |slot| slot.0);
+    /// Sets the reqid of the SA that decrypted the packet, if one has.
+    pub fn set_sa(&mut self, reqid: Option<u32>) {
+        self.words[word::SA] = reqid.unwrap_or(0);
         self.words[word::IP] &= !bits::DECRYPTED;
-        self.words[word::IP] |= if slot.is_some() { bits::DECRYPTED } else { 0 };
+        self.words[word::IP] |= if reqid.is_some() { bits::DECRYPTED } else { 0 };
     }
 
     /// Sets source and destination address.
@@ -234,8 +234,8 @@ impl Fields {
     }
 
     /// What decrypted the packet.
-    pub fn sa(&self) -> Option<SaSlot> {
-        (self.words[word::IP] & bits::DECRYPTED != 0).then_some(SaSlot(self.words[word::SA]))
+    pub fn sa(&self) -> Option<u32> {
+        (self.words[word::IP] & bits::DECRYPTED != 0).then_some(self.words[word::SA])
     }
 
     /// Where it would be routed to, when that was asked last. It must have been asked.

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::ops::BitOr;
 
-use types::{PacketFields, SaSlot, VrfId};
+use types::{PacketFields, VrfId};
 
 use crate::field::{Field, Needs, ones};
 use crate::fields::{Fields, IPV4, IPV6, WORDS, bits, wide, word};
@@ -72,11 +72,11 @@ impl Match {
         }
     }
 
-    /// Asks that an SA of this slot have decrypted the packet; with `None` that none has.
-    pub fn set_sa(&mut self, slot: Option<SaSlot>) {
-        self.set_decrypted(slot.is_some());
-        if let Some(slot) = slot {
-            self.set(Field::Sa, slot.0.into(), Field::Sa.max());
+    /// Asks that an SA of this reqid have decrypted the packet; with `None` that none has.
+    pub fn set_sa(&mut self, reqid: Option<u32>) {
+        self.set_decrypted(reqid.is_some());
+        if let Some(reqid) = reqid {
+            self.set(Field::Sa, reqid.into(), Field::Sa.max());
         }
     }
 

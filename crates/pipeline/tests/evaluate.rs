@@ -149,28 +149,31 @@ fn every_word_of_a_key_is_in_the_fields() {
          nw_frag=first,tp_src=1000,tp_dst=80,tcp_flags=syn"
     );
     assert_eq!(Fields::of(&key, 9).packet_fields(), fields);
-    key.origin = Origin::Sa(SaSlot(0));
+    key.origin = Origin::Sa(SaSlot(9));
     key.protocol = Protocol::ICMP;
     key.fragment = FragmentClass::Whole;
     key.upper = Upper::Icmp { kind: 8, code: 0, identifier: 77 };
     key.fields = PacketFields::NONE;
-    let shown = "pkt_mark=0x9,icmp,in_port=NONE,sa=0,nw_src=10.0.0.1,nw_dst=10.0.0.2,icmp_type=8";
-    assert_eq!(text(&key), shown);
-    let fields = Fields::of(&key, 0);
+    let shown =
+        "pkt_mark=0x9,icmp,in_port=NONE,sa=reqid:7,nw_src=10.0.0.1,nw_dst=10.0.0.2,icmp_type=8";
+    let mut fields = Fields::of(&key, 9);
+    assert_eq!(fields.sa(), Some(0));
+    fields.set_sa(Some(7));
+    assert_eq!(ShownFields(&fields, &Called).to_string(), shown);
     assert_eq!(
         (fields.vrf(), fields.sa(), fields.in_port(), fields.addresses()),
-        (VrfId(7), Some(SaSlot(0)), None, Some(addresses))
+        (VrfId(7), Some(7), None, Some(addresses))
     );
 }
 
 #[test]
 fn decrypted_packets_are_told_apart() {
     let flows = pipeline(&[
-        "priority=3,ip,sa=0 actions=output:p3",
+        "priority=3,ip,sa=reqid:7 actions=output:p3",
         "priority=2,ip,sa=any actions=output:p2",
         "priority=1,ip,sa=none actions=output:p1",
     ]);
-    for (text, port) in [("ip,sa=0", 3), ("ip,sa=5", 2), ("ip,sa=none", 1)] {
+    for (text, port) in [("ip,sa=reqid:7", 3), ("ip,sa=reqid:5", 2), ("ip,sa=none", 1)] {
         assert_eq!(ends(&flows, text, CtState::NEW), to(port), "{text}");
     }
 }

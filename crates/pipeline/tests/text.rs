@@ -85,6 +85,7 @@ fn other_spellings_mean_the_same() {
             "table=0, ip,nw_dst=10.0.0.0/24 actions=drop",
         ),
         ("ip,sa=any,actions=drop", "table=0, ip,sa=any actions=drop"),
+        ("ip,sa=reqid:0x10,actions=drop", "table=0, ip,sa=reqid:16 actions=drop"),
         (
             "cookie=0x1, duration=3.1s, table=4, n_packets=3, n_bytes=9, arp actions=p1",
             "cookie=0x1, table=4, arp actions=output:p1",
@@ -131,7 +132,14 @@ fn what_is_wrong_is_named_with_its_place() {
             "the field `dl_src` is not supported: flows see what is behind the link header: use `in_port`",
         ),
         ("mpls_label=5,actions=drop", 1, "not supported: flows match MPLS packets as a whole"),
-        ("sa=five,actions=drop", 4, "there is no SA `five`; expected sa=any or sa=none"),
+        (
+            "sa=five,actions=drop",
+            4,
+            "there is no SA `five`; expected sa=any, sa=none or sa=reqid:N",
+        ),
+        ("sa=reqid:,actions=drop", 10, "`` is no number"),
+        ("sa=reqid:4294967296,actions=drop", 10, "4294967296"),
+        ("sa=reqid:1/1,actions=drop", 10, "`1/1` is no number"),
         ("table=300,actions=drop", 7, "there is no table 300; tables are 0 to 254"),
         ("actions=resubmit(,300)", 19, "there is no table 300; tables are 0 to 254"),
         ("ip,dl_vlan=5,actions=drop", 4, "a VLAN is a port of its own"),

@@ -270,6 +270,11 @@ fn ask(
         asked: None,
     };
     let mut outcome = Outcome::new(Fields::of(key, mark));
+    // A slot keeps its reqid as long as it is there, which is asked for anyway.
+    if let Origin::Sa(slot) = key.origin {
+        let reqid = tables.sad().slot(slot).map(|slot| slot.identity.reqid);
+        outcome.fields.set_sa(Some(reqid.unwrap_or(0)));
+    }
     // What an xfrm link brings has come by that port.
     if let Some((_, link)) = links::entry(*key, tables) {
         outcome.fields.set_in_port(Some(link.id));

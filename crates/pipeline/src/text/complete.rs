@@ -103,6 +103,7 @@ pub fn complete(before: &str, last: &str, command: Option<Command>) -> (usize, V
             None => (from(key), keys(command)),
             Some(("in_port" | "oif" | "out_port", _)) => (from(start(&['='])), vec![Offer::Port]),
             Some(("vrf", _)) => (from(start(&['='])), vec![Offer::Vrf]),
+            Some(("sa", _)) => (from(start(&['='])), ["any", "none", "reqid:"].map(offer).to_vec()),
             Some(("ct_state", _)) => {
                 let at = start(&['+', '-', '=']);
                 let states = match text[..at].ends_with('=') {

@@ -10,14 +10,14 @@ mod scan;
 mod show;
 mod value;
 
-use types::{PortId, SaSlot, VrfId};
+use types::{PortId, VrfId};
 
 pub use change::{Command, parse_change, parse_criteria, parse_flow};
 pub use complete::{Offer, complete};
 pub use scan::{LONGEST, ParseError};
 pub use show::{Counters, ShownAction, ShownEntry, ShownFields, ShownFlow, ShownMatch};
 
-/// The names that users know ports, VRFs and SAs by. Who implements it says which there are: by
+/// The names that users know ports and VRFs by. Who implements it says which there are: by
 /// default nothing has a name, and no name means anything.
 pub trait Names {
     /// The port of a name.
@@ -34,14 +34,6 @@ pub trait Names {
     }
     /// The name of a VRF.
     fn vrf_name(&self, _vrf: VrfId) -> Option<String> {
-        None
-    }
-    /// The slot that a user means by a text that is neither `any` nor `none`.
-    fn sa(&self, _text: &str) -> Option<SaSlot> {
-        None
-    }
-    /// The text for a slot.
-    fn sa_name(&self, _slot: SaSlot) -> Option<String> {
         None
     }
 }

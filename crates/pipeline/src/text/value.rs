@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use types::{PortId, SaSlot};
+use types::PortId;
 
 use crate::field::{Field, Form, Subfield, ones};
 use crate::fields::{LOCAL, NO_PORT, bits};
@@ -60,7 +60,7 @@ pub(crate) fn parse<'t>(field: Field, text: &'t str, names: &impl Names) -> Resu
         Form::Ipv4 | Form::Ipv6 => return addresses(field, text),
         Form::Port => return Ok(Value::Bits(port_or_none(text, names)?.into(), all)),
         Form::Exit => return Ok(Value::Bits(exit(text, names)?.into(), all)),
-        Form::Sa => return sa(text, names),
+        Form::Sa => return sa(text),
         Form::Fragment => {
             let known = FRAGMENTS.iter().find(|(name, ..)| *name == text);
             if let Some((_, value, mask)) = known {
@@ -194,13 +194,17 @@ fn flags<'t>(field: Field, text: &'t str, known: &[&str]) -> Result<'t, Value> {
     Ok(Value::Bits(value, mask))
 }
 
-fn sa<'t>(text: &'t str, names: &impl Names) -> Result<'t, Value> {
-    match names.sa(unquoted(text)) {
-        Some(slot) => Ok(Value::Bits(slot.0.into(), u32::MAX.into())),
-        None => Err(wrong(text, format!("there is no SA `{}`", short(text)))
-            .right("expected sa=any or sa=none; SAs come and go with their keys")),
-    }
+/// `reqid:N`. SAs come and go with their keys; their reqid stays.
+fn sa(text: &str) -> Result<'_, Value> {
+    let Some(reqid) = text.strip_prefix(REQID) else {
+        return Err(wrong(text, format!("there is no SA `{}`", short(text)))
+            .right("expected sa=any, sa=none or sa=reqid:N, as SAs come and go with their keys"));
+    };
+    Ok(Value::Bits(number(reqid, u32::MAX.into())?, u32::MAX.into()))
 }
+
+/// What stands before the reqid of an SA.
+const REQID: &str = "reqid:";
 
 /// Reads a port by its name.
 pub(crate) fn port<'t>(text: &'t str, names: &impl Names) -> Result<'t, PortId> {
@@ -250,10 +254,7 @@ pub(crate) fn show(
         Form::Port | Form::Exit if field.is_no_port(value) => f.write_str("NONE"),
         Form::Exit if field.is_local(value) => f.write_str("LOCAL"),
         Form::Port | Form::Exit => show_port(f, PortId(value as u16), names),
-        Form::Sa => match names.sa_name(SaSlot(value as u32)) {
-            Some(name) => show_name(f, &name),
-            None => write!(f, "{value}"),
-        },
+        Form::Sa => write!(f, "{REQID}{value}"),
         Form::Fragment => {
             let is = |(_, bits, of): &&(&str, u32, u32)| {
                 (value, mask) == (u128::from(*bits), u128::from(*of))

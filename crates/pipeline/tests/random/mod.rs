@@ -11,9 +11,9 @@ use pipeline::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use types::{IpRange, PortId, RejectWith, SaSlot, VrfId};
+use types::{IpRange, PortId, RejectWith, VrfId};
 
-/// Ports are called `p1` and so on, VRFs `blue1`, SAs `1`.
+/// Ports are called `p1` and so on, VRFs `blue 1`.
 pub(crate) struct Called;
 
 impl Names for Called {
@@ -34,14 +34,6 @@ impl Names for Called {
 
     fn vrf_name(&self, vrf: VrfId) -> Option<String> {
         Some(if vrf == VrfId::MAIN { "main".to_owned() } else { format!("blue {}", vrf.0) })
-    }
-
-    fn sa(&self, text: &str) -> Option<SaSlot> {
-        text.parse().ok().map(SaSlot)
-    }
-
-    fn sa_name(&self, slot: SaSlot) -> Option<String> {
-        Some(slot.0.to_string())
     }
 }
 
@@ -98,7 +90,7 @@ pub(crate) fn matches() -> impl Strategy<Value = Match> {
         match sa {
             0..8 => matches.set_sa(None),
             8..16 => matches.set_decrypted(true),
-            16..24 => matches.set_sa(Some(SaSlot(sa.into()))),
+            16..24 => matches.set_sa(Some(sa.into())),
             _ => {}
         }
         for (field, value, mask, last) in list {
