@@ -123,13 +123,58 @@ impl Kept {
     /// Whether a generation is the present one of the connection, or was since it was made. After so many
     /// changes that the bits do not tell when it was made, fewer are known.
     pub(crate) fn has_been(self, generation: u32, present: u32) -> bool {
+        present.wrapping_sub(generation) <= self.changes(present)
+    }
+
+    /// How many generations of the connection are known behind its first.
+    fn changes(self, present: u32) -> u32 {
         let born = (self.0 >> Self::BORN) as u32;
-        let changes = present.wrapping_sub(born) & u32::MAX >> (Self::BORN - 32);
-        present.wrapping_sub(generation) <= changes
+        present.wrapping_sub(born) & Self::MOST_CHANGES
+    }
+
+    /// The same before another change, if the bits would not tell the first generation behind it: a later one
+    /// counts as the first then, so that those of late stay known.
+    pub(crate) fn before_wrap(self, present: u32) -> Option<Self> {
+        let is_last = self.changes(present) == Self::MOST_CHANGES;
+        is_last.then(|| self.born(present.wrapping_sub(Self::MOST_CHANGES / 2)))
     }
 
     /// From this bit on: the lowest bits of the first generation.
     const BORN: u32 = 40;
+    /// What these bits count up to.
+    const MOST_CHANGES: u32 = u32::MAX >> (Self::BORN - 32);
+}
+
+#[cfg(all(test, not(feature = "loom")))]
+mod tests {
+    use super::*;
+
+    /// Whatever the first generation, a name of late is known however often the connection changes, and none
+    /// from before its first generation ever.
+    #[test]
+    fn names_of_late_are_known_across_the_wrap_of_the_bits() {
+        for first in [0, 1, 0x00ff_fffe, 0x0100_0000, u32::MAX - 5, 0x8000_0000] {
+            let mut kept = Kept::new(3, 4, None).born(first);
+            let mut present = first;
+            let mut wraps = 0;
+            for change in 0..3 * (Kept::MOST_CHANGES / 2) + 10 {
+                if let Some(later) = kept.before_wrap(present) {
+                    kept = later;
+                    wraps += 1;
+                }
+                present = present.wrapping_add(1);
+                for ago in [0, 1, 2, 1000].into_iter().filter(|ago| *ago <= change) {
+                    assert!(
+                        kept.has_been(present.wrapping_sub(ago), present),
+                        "{first} {change} {ago}"
+                    );
+                }
+                assert!(!kept.has_been(first.wrapping_sub(1), present), "{first} {change}");
+                assert!(!kept.has_been(present.wrapping_add(1), present));
+            }
+            assert_eq!((kept.helper(), kept.class(), wraps), (3, 4, 2));
+        }
+    }
 }
 
 /// Bits of the control word from bit 8 on.

@@ -566,6 +566,9 @@ impl Connections {
         let change = || {
             // Nobody else changes it while the locks are held.
             let is_other = change(self.control(handle.index));
+            if is_other {
+                self.keep_named(handle.index);
+            }
             loop {
                 let from = self.control(handle.index);
                 let to = if is_other { from.changed() } else { from };
@@ -575,6 +578,14 @@ impl Connections {
             }
         };
         self.under_locks(handle, change)
+    }
+
+    /// Before a connection's generation changes: names of late stay its own however often it has changed.
+    fn keep_named(&self, index: u32) {
+        let word = &self.entries[index as usize].cold.0[cold::KEPT];
+        let present = self.control(index).generation();
+        let later = |old: u64| Some(Kept(old).before_wrap(present)?.0);
+        _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
     }
 
     /// Does something while the shards of a live connection's tuples are locked.
