@@ -33,6 +33,9 @@ const MAX_LOOKS: usize = 1024;
 /// By table and prefix.
 pub(super) type Routes = Tree<Place, Vec<DesiredRoute>>;
 
+/// What is said of a route that leads to the gateway itself.
+const OWN: &str = "is that to an own address";
+
 /// Why a recursive next hop comes to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unresolved {
@@ -133,7 +136,7 @@ impl Resolver<'_> {
                         .then_some(Some(wanted))
                         .ok_or(Unresolved::Ends(via, "is by a port that is down"))
                 }
-                _ => Err(Unresolved::Ends(via, "is that to an own address")),
+                _ => Err(Unresolved::Ends(via, OWN)),
             };
         }
         // One that is about to be added is not among the routes yet.
@@ -174,8 +177,27 @@ impl Resolver<'_> {
         self.tables.port(port).is_some_and(|port| port.reaches(address))
     }
 
+    /// Whether an address is no other station's on a port's link: the route may be another VRF's.
+    fn is_own(&self, port: PortId, address: IpAddr) -> bool {
+        self.tables.port(port).is_some_and(|port| {
+            let vrf = self.tables.vrf(port.spec.vrf);
+            port.owns(address) || vrf.is_some_and(|vrf| vrf.is_local(address))
+        })
+    }
+
     /// What packets to `via` take by a route that can be used.
     fn through(&self, route: TableRoute, via: IpAddr) -> Result<TableRoute, Unresolved> {
+        let by_link = match &route {
+            TableRoute::Connected { port } => Some(*port),
+            TableRoute::Multipath(members) => {
+                let mut by_port = members.iter().filter(|one| one.address.is_none());
+                by_port.find(|one| self.is_own(one.port, via)).map(|one| one.port)
+            }
+            _ => None,
+        };
+        if by_link.is_some_and(|port| self.is_own(port, via)) {
+            return Err(Unresolved::Ends(via, OWN));
+        }
         match route {
             TableRoute::Via { .. } | TableRoute::Onlink { .. } => Ok(route),
             TableRoute::Multipath(members) => {
