@@ -305,7 +305,7 @@ impl Control {
 }
 
 impl Draft<'_> {
-    fn ipsec_of(&self, vrf: VrfId) -> Option<Ipsec> {
+    pub(super) fn ipsec_of(&self, vrf: VrfId) -> Option<Ipsec> {
         self.tables.vrf(vrf).map(|vrf| vrf.ipsec)
     }
 

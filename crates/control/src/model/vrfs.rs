@@ -402,6 +402,8 @@ impl Draft<'_> {
         if let Some(entry) = self.desired.vrfs.get_mut(name) {
             entry.ipsec = origin;
         }
+        // With policies `auto` is `required`, also after a restart that has lost them.
+        let ipsec = self.ipsec_of(vrf).unwrap_or(ipsec);
         self.note(|journal| journal.set_ipsec(name, ipsec));
         Ok(())
     }

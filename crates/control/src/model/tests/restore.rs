@@ -472,6 +472,20 @@ fn the_first_policy_makes_a_gateway_of_its_vrf_for_good() {
     assert!(!control.take_changes().text.contains("vrf set"), "it is one already");
 }
 
+/// With policies, `auto` is what `required` is, and so it is after a restart that has lost them.
+#[test]
+fn a_gateway_that_was_set_to_auto_is_closed_if_its_policy_does_not_come_back() {
+    let file = two_vrfs("red");
+    let mut control = keeping(&file);
+    run(&mut control, IN_RED).unwrap();
+    run(&mut control, "vrf set main ipsec auto").unwrap();
+    assert_eq!(ipsec_of(&control, "main"), Ipsec::Required);
+    let text = control.take_changes().text.replace("mode tunnel", "mode unheard-of");
+    let (restored, report) = restore(&file, &[Changes { text, ..Changes::default() }], true);
+    assert_eq!(ipsec_of(&restored, "main"), Ipsec::Required);
+    assert!(report.closed.iter().any(|vrf| vrf == "main"), "{report:?}");
+}
+
 /// An SA protects the packets of the VRF inside. That of its outer packets may have none to protect.
 #[test]
 fn an_sa_of_the_file_makes_a_gateway_of_the_vrf_inside() {
