@@ -1,37 +1,39 @@
 //! Destinations behind an xfrm link that are reached by another way once it is down or gone.
 
-use core::cell::Cell;
+use core::cell::{Cell, OnceCell};
 
 use api::{LinkChange, LinkName, Refusal, Reply};
-use tables::{Route, RouteKind, RoutingTable, RuleAction, TableRef, Tables};
+use tables::{Route, RouteKind, RoutingTable, Rule, RuleAction, TableRef, Tables};
 use types::{IpPrefix, PortId, VrfId};
 
 use super::Draft;
 use super::routes::{listed, of_table};
 
 impl Draft<'_> {
-    /// Removes a port. Who removes an xfrm link is told which packets go another way now.
+    /// Removes a port. Who removes an xfrm link is told which packets go another way then.
     pub(super) fn delete_link_by_command(&mut self, link: &LinkName) -> Result<Reply, Refusal> {
-        let (before, id) = (self.tables.clone(), self.xfrm_link(&link.port));
+        self.note_link(&link.port);
         self.delete_link(link)?;
-        let doubt = id.and_then(|id| giving_way(&before, &self.tables, |port| port == id));
-        Ok(doubt.map_or(Reply::Done, Reply::Warned))
+        Ok(Reply::Done)
     }
 
     /// Changes a port or VRF as a link. Who moves a port out of reach of flows or filters is told, and who
     /// sets an xfrm link down, or moves it away from its routes.
     pub(super) fn change_link_by_command(&mut self, change: &LinkChange) -> Result<Reply, Refusal> {
-        let before = self.tables.clone();
-        let id = self.xfrm_link(&change.port);
+        if change.up.is_some() || change.vrf.is_some() {
+            self.note_link(&change.port);
+        }
         let moved = self.doubt_move(change)?;
         self.change_link(change)?;
-        let doubt = moved.or_else(|| giving_way(&before, &self.tables, |port| Some(port) == id));
-        Ok(doubt.map_or(Reply::Done, Reply::Warned))
+        Ok(moved.map_or(Reply::Done, Reply::Warned))
     }
 
-    fn xfrm_link(&self, name: &str) -> Option<PortId> {
-        let port = self.desired.ports.get(name)?;
-        port.settings.kind.xfrm().map(|_| port.id)
+    /// Packets may go another way than by this port, if it is an xfrm link.
+    fn note_link(&mut self, name: &str) {
+        let port = self.desired.ports.get(name).filter(|port| port.settings.kind.xfrm().is_some());
+        if let (Some(port), Some(before)) = (port, &mut self.before) {
+            before.links.insert(port.id);
+        }
     }
 }
 
@@ -41,11 +43,15 @@ pub(super) fn giving_way(
     after: &Tables,
     is_link: impl Fn(PortId) -> bool,
 ) -> Option<String> {
+    if !before.ports().any(|port| is_link(port.id)) {
+        return None;
+    }
     let loose = before.loose_tables().map(|(number, table)| (TableRef::Number(number), table));
     let of_vrfs = before.vrfs().map(|vrf| (TableRef::Vrf(vrf.id), vrf.routing_table()));
     let (mut gone, mut names) = (Vec::new(), Vec::new());
+    let by_priority = OnceCell::new();
     for (table, routes) in of_vrfs.chain(loose) {
-        let mut others = None;
+        let others = OnceCell::new();
         for was in routes.routes() {
             let link = Cell::new(None);
             let leads = leads_by(before, was, |port| {
@@ -61,8 +67,9 @@ pub(super) fn giving_way(
                 may_lead_by(tables, route, was.prefix, is_clear)
             };
             let route_in = |table| covering(after.routing_table(table)?, was.prefix);
-            let others = others.get_or_insert_with(|| asked_behind(after, table, link.spec.vrf));
-            let is = route_in(table).or_else(|| others.iter().find_map(|table| route_in(*table)));
+            let rules = || by_priority.get_or_init(|| rules_by_priority(after));
+            let others = || others.get_or_init(|| asked_behind(rules(), table, link.spec.vrf));
+            let is = route_in(table).or_else(|| others().iter().find_map(|table| route_in(*table)));
             let is_new =
                 || covering(routes, was.prefix).is_none_or(|was| !may_be_clear(before, was));
             if is.is_some_and(|route| may_be_clear(after, route)) && is_new() {
@@ -97,18 +104,22 @@ fn covering(routes: &RoutingTable, to: IpPrefix) -> Option<&Route> {
 
 /// The tables that policy rules may ask if this one, which rules name, has no route. A VRF's own is asked
 /// last of all.
-fn asked_behind(tables: &Tables, table: TableRef, vrf: VrfId) -> Vec<TableRef> {
+fn asked_behind(rules: &[&Rule], table: TableRef, vrf: VrfId) -> Vec<TableRef> {
     let TableRef::Number(number) = table else { return Vec::new() };
     let asks =
         |action: &RuleAction| matches!(action, RuleAction::Table { table, .. } if *table == number);
-    let mut rules: Vec<_> = tables.rules().map(|(_, rule)| rule).collect();
-    rules.sort_by_key(|rule| rule.priority);
     let behind = rules.iter().skip_while(|rule| !asks(&rule.action)).skip(1);
     let named = behind.filter_map(|rule| match rule.action {
         RuleAction::Table { table, .. } => Some(TableRef::Number(table)),
         _ => None,
     });
     named.chain([TableRef::Vrf(vrf), TableRef::Vrf(VrfId::MAIN)]).collect()
+}
+
+fn rules_by_priority(tables: &Tables) -> Vec<&Rule> {
+    let mut rules: Vec<_> = tables.rules().map(|(_, rule)| rule).collect();
+    rules.sort_by_key(|rule| rule.priority);
+    rules
 }
 
 /// Whether packets to some of these destinations may leave by such a port, as far as the tables of this VRF

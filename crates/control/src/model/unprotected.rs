@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use api::{PolicyAdded, Reply};
 use tables::{Action, Policy, Scope, Selector, Spd, Tables, Vrf};
-use types::{DefaultAction, Direction, IpRange, VrfId};
+use types::{DefaultAction, Direction, IpRange, PortId, VrfId};
 
 use super::Draft;
+use super::giving_way::giving_way;
 
 /// How many selectors may be told.
 const TOLD: usize = 10;
@@ -21,11 +22,14 @@ pub(super) struct Before {
     gone: Vec<Arc<Policy>>,
     /// Policies that have come or do something else since.
     changed: BTreeSet<u32>,
+    /// Xfrm links that are gone, or may lead elsewhere.
+    pub(super) links: BTreeSet<PortId>,
 }
 
 impl Before {
     pub(super) fn of(tables: Arc<Tables>) -> Self {
-        Self { tables, gone: Vec::new(), changed: BTreeSet::new() }
+        let (changed, links) = (BTreeSet::new(), BTreeSet::new());
+        Self { tables, gone: Vec::new(), changed, links }
     }
 
     /// The VRFs that ports have left, and those where they are now.
@@ -34,7 +38,8 @@ impl Before {
         let changed = self.tables.vrfs().filter(|vrf| !is_same(vrf));
         let ports = changed.flat_map(|vrf| self.tables.ports_of(vrf.id));
         let places = ports.filter_map(|port| {
-            let is = after.port(port.id)?;
+            // Another port may have its number.
+            let is = after.port(port.id).filter(|is| is.spec.name == port.spec.name)?;
             Some((port.spec.vrf, is.spec.vrf))
         });
         places.filter(|(was, is)| was != is).collect()
@@ -60,24 +65,30 @@ impl Draft<'_> {
 
     /// What whoever made a change of the tables is told: who took the last policy of a VRF, that it is
     /// closed now, and who took one that protected or blocked packets, or took their ports to another
-    /// VRF, that these may leave in clear.
+    /// VRF, that these may leave in clear; and who took xfrm links from what went by them.
     pub(super) fn let_out(&self) -> Option<String> {
         let before = self.before.as_ref()?;
         let was_open = |vrf: &&Vrf| before.tables.vrf(vrf.id).is_some_and(|vrf| !vrf.is_closed());
         let is_closed = closed(&self.tables).filter(was_open);
         let mut doubts: Vec<_> = is_closed.map(|vrf| closed_by(&vrf.name)).collect();
         let moved = before.moved(&self.tables);
-        let left = moved.iter().filter_map(|(was, is)| {
-            let is = self.tables.vrf(*is).filter(|is| !lets_nothing_out(is))?;
-            Some((before.tables.vrf(*was)?, is.id))
-        });
-        let left = left.flat_map(|(was, is)| {
-            let policies = was.spd.policies(Direction::Out).filter(|policy| keeps_in(policy));
-            policies.map(move |policy| Loss { policy, vrf: is, left: Some(&before.tables) })
+        let left = || {
+            moved.iter().filter_map(|(was, is)| {
+                let is = self.tables.vrf(*is).filter(|is| !lets_nothing_out(is))?;
+                Some((before.tables.vrf(*was)?, is))
+            })
+        };
+        let of_left = left().flat_map(|(was, is)| {
+            let policies = was.spd.policies(Direction::Out);
+            policies.map(move |policy| Loss { policy, vrf: is.id, left: Some(was) })
         });
         let gone = before.gone.iter();
         let gone = gone.map(|policy| Loss { policy, vrf: policy.spec.vrf, left: None });
-        doubts.extend(passing(gone.chain(left), &before.changed, &self.tables));
+        let passing = passing(gone.chain(of_left), &before.changed, &self.tables);
+        let without_policy = || left().find_map(|(was, is)| left_without_policy(was, is));
+        doubts.extend(passing.or_else(without_policy));
+        let is_link = |port| before.links.contains(&port);
+        doubts.extend(giving_way(&before.tables, &self.tables, is_link));
         (!doubts.is_empty()).then(|| doubts.join(". "))
     }
 }
@@ -87,23 +98,51 @@ struct Loss<'p> {
     policy: &'p Policy,
     /// Where they are now.
     vrf: VrfId,
-    /// The tables in which their ports were in another VRF, if they are there with those.
-    left: Option<&'p Tables>,
+    /// The VRF that their ports have left, as it was, if they are there with those.
+    left: Option<&'p Vrf>,
 }
 
 impl Loss<'_> {
-    /// Whether a policy let packets pass before that this one would have kept in.
-    fn was_in_front(&self, other: &Policy, changed: &BTreeSet<u32>) -> bool {
-        let place_of = |policy: &Policy| (policy.spec.priority, policy.index);
-        let Some(left) = self.left else {
-            return place_of(other) < place_of(self.policy) && !changed.contains(&other.index);
-        };
-        let scope = Scope::Vrf(self.policy.spec.vrf);
-        let there = left.policy_of_selector(scope, Direction::Out, &other.spec.selector);
-        there.is_some_and(|there| {
-            there.spec.action == Action::Bypass && place_of(there) < place_of(self.policy)
+    /// Whether packets that a selector selects passed before that this policy would have kept in, by those of
+    /// their VRF that were in front of it.
+    fn let_pass(&self, selector: &Selector, work: &mut usize) -> bool {
+        let policies = self.left.map(|left| left.spd.policies(Direction::Out));
+        let in_front = policies.into_iter().flatten();
+        let mut in_front = in_front.take_while(|there| place_of(there) < place_of(self.policy));
+        in_front.any(|there| {
+            *work = work.saturating_sub(1);
+            there.spec.action == Action::Bypass && there.spec.selector.covers(selector)
         })
     }
+
+    /// Whether a policy let packets pass before that this one would have kept in.
+    fn was_in_front(&self, other: &Policy, changed: &BTreeSet<u32>, work: &mut usize) -> bool {
+        match self.left {
+            Some(_) => self.let_pass(&other.spec.selector, work),
+            None => place_of(other) < place_of(self.policy) && !changed.contains(&other.index),
+        }
+    }
+}
+
+/// What is said of packets that no policy of a VRF let out, and may leave where their ports are now.
+fn left_without_policy(was: &Vrf, is: &Vrf) -> Option<String> {
+    let blocks =
+        !was.spd.is_empty() && was.spd.default_action(Direction::Out) == DefaultAction::Block;
+    let lets_all = [IpRange::ALL_V4, IpRange::ALL_V6].into_iter().all(|all| {
+        let mut policies = was.spd.policies(Direction::Out).take(WORK);
+        policies.any(|policy| {
+            let (action, selector) = (policy.spec.action, &policy.spec.selector);
+            action == Action::Bypass && selector.source == all && selector.all_to() == Some(all)
+        })
+    });
+    let is_open =
+        is.spd.is_empty() || is.spd.default_action(Direction::Out) == DefaultAction::Accept;
+    ((was.is_closed() || blocks && !lets_all) && is_open).then(|| {
+        format!(
+            "what VRF {} kept in as no policy of it lets it out may leave VRF {} in clear now, if it has a route",
+            was.name, is.name
+        )
+    })
 }
 
 /// Whether a policy protects or blocks what leaves a VRF.
@@ -158,16 +197,21 @@ fn passing<'p>(
         let selector = &loss.policy.spec.selector;
         let has_work = work > 0;
         work = work.saturating_sub(1);
+        if has_work && !keeps_in(loss.policy) {
+            continue;
+        }
         let why = match told.len() {
             TOLD => Err(()),
             _ if !has_work => Err(()),
+            _ if loss.let_pass(selector, &mut work) => continue,
             // A plain router.
             _ if vrf.spd.is_empty() => Ok(Some(Why::Plain)),
             _ if is_kept_in(after, vrf, selector) => continue,
             _ => passed(&vrf.spd, &loss, changed, &mut work),
         };
         let Ok(why) = why else {
-            unknown = 1 + gone.by_ref().take(WORK).count();
+            let more = gone.by_ref().take(WORK).filter(|loss| keeps_in(loss.policy));
+            unknown = 1 + more.count();
             break;
         };
         let Some(why) = why else { continue };
@@ -217,6 +261,11 @@ fn remedy_for(to: IpRange, of: &str) -> String {
     )
 }
 
+/// What decides which of two policies of a list is tried first.
+fn place_of(policy: &Policy) -> (u32, u32) {
+    (policy.spec.priority, policy.index)
+}
+
 /// Whether a VRF is closed, or has policies of which none lets packets out in clear and blocks the rest.
 fn lets_nothing_out(vrf: &Vrf) -> bool {
     let has_policies = !vrf.spd.is_empty() && vrf.spd.bypasses(Direction::Out) == 0;
@@ -256,7 +305,7 @@ fn passed(
         *work = work.checked_sub(1).ok_or(())?;
         let spec = &policy.spec;
         let may_pass = spec.action == Action::Bypass && spec.selector.overlaps(selector);
-        if may_pass && !loss.was_in_front(policy, changed) {
+        if may_pass && !loss.was_in_front(policy, changed, work) {
             // If it is too much to look at those in front, they keep nothing from it.
             let most = at.min(*work);
             *work -= most;

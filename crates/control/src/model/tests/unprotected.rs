@@ -288,3 +288,84 @@ fn nothing_is_told_of_what_stays_in() {
     };
     assert_eq!((report.refusals, report.let_out), (0, None));
 }
+
+/// What a batch or a command says of its links and ports, told once of what they come to.
+#[test]
+fn what_a_batch_does_to_links_is_told_of_its_end() {
+    let bare = BASE.split("[[policy]]").next().unwrap();
+    let before = [
+        "vrf add red",
+        "vrf add blue",
+        "link add link lan name old up vrf red type vlan id 5",
+        "xfrm policy add dst 10.1.0.0/16 dir out action block vrf red",
+        "link add ipsec7 up type xfrm dev wan if_id 7",
+        "link add ipsec8 up type xfrm dev wan if_id 8",
+        "route add 10.77.0.0/16 dev ipsec7",
+        "route add 10.78.0.0/16 dev ipsec8",
+        "filter add vrf main ingress pref 7 protocol ip flower src_ip 10.99.0.0/16 action drop",
+    ];
+    let told = |lines: &[&str]| {
+        let mut control = running(bare);
+        before.iter().for_each(|line| _ = run(&mut control, line).unwrap());
+        let requests = lines.iter().map(|line| request(line)).collect();
+        let batch = Request::Batch(api::Batch { on_refusal: api::OnRefusal::Undo, requests });
+        let Reply::Batch(report) = handle(&mut control, batch, NOW).unwrap() else { panic!() };
+        assert_eq!(report.refusals, 0, "{report:?}");
+        (report.warned.map(|warned| warned.warning), report.let_out)
+    };
+    let (_, both) = told(&["link set ipsec7 down", "link set ipsec8 down"]);
+    let both = both.unwrap();
+    assert!(both.contains("what went by ipsec7, ipsec8 leaves another way"), "{both}");
+    assert_eq!(told(&["link set ipsec7 down", "link set ipsec7 up"]), (None, None));
+    let remedy = "route add blackhole 10.77.0.0/16 metric 4294967295";
+    assert_eq!(told(&["link set ipsec7 down", remedy]), (None, None));
+    // It leaves the filters as well.
+    let (filters, way) = told(&["link set ipsec7 vrf blue"]);
+    assert!(filters.is_some_and(|told| told.contains("leaves the filters of VRF main")));
+    assert!(way.is_some_and(|told| told.contains("what went by ipsec7 leaves another way")));
+    assert_eq!(told(&["link set ipsec7 mtu 1400"]), (None, None));
+    // Another port may get the number of one that is gone.
+    let another = "link add link lan name new up vrf blue type vlan id 6";
+    assert_eq!(told(&["link del old", another]), (None, None));
+    let (_, moved) = told(&["link set old vrf blue"]);
+    assert!(moved.is_some_and(|told| told.contains("dst 10.1.0.0/16 vrf blue (VRF blue has no")));
+}
+
+/// Ports that leave a VRF which kept in what had no policy are told of, and those that leave policies which a
+/// bypass let all pass by are not.
+#[test]
+fn ports_that_leave_what_had_no_policy_are_told() {
+    let bare = BASE.split("[[policy]]").next().unwrap();
+    let told = |lines: &[&str], file: &str| {
+        let mut control = running(file);
+        run(&mut control, "vrf add red").unwrap();
+        lines.iter().for_each(|line| _ = run(&mut control, line).unwrap());
+        match run(&mut control, "link set lan vrf red").unwrap() {
+            Reply::Done => None,
+            Reply::Warned(told) => Some(told),
+            other => panic!("{other:?}"),
+        }
+    };
+    let kept = "what VRF main kept in as no policy of it lets it out may leave VRF red in clear now, if it has a route";
+    let allow = |dst: &str| format!("xfrm policy add dst {dst} dir out action allow priority 1");
+    let [part, all, all_v6] = ["10.1.0.0/16", "0.0.0.0/0", "::/0"].map(allow);
+    let block = "xfrm policy setdefault out block";
+    let accept = "xfrm policy setdefault out accept";
+    for (lines, is_told) in [
+        (&["vrf set main ipsec required"][..], true),
+        (&[block, &part], true),
+        (&[block, &all], true),
+        (&[block, &all, &all_v6], false),
+        (&[accept, &part], false),
+        (&[block, &part, "vrf set red ipsec required"], false),
+    ] {
+        assert_eq!(told(lines, bare), is_told.then(|| kept.to_owned()), "{lines:?}");
+    }
+    // Nothing was left to the policy that these did not let pass.
+    let behind = &BASE.replace("[[policy]]", "[[policy]]\npriority = 5");
+    assert_eq!(told(&[&all, &all_v6], behind), None);
+    let narrower = "xfrm policy add dst 192.168.12.0/28 dir out action allow priority 1 vrf red";
+    let rest = "xfrm policy add dst 192.168.12.0/24 dir out action block priority 9 vrf red";
+    let lines = [&allow("192.168.12.0/24"), accept, narrower, rest];
+    assert_eq!(told(&lines, behind), None);
+}
