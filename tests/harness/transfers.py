@@ -87,6 +87,14 @@ def wait_for_listener(place, port):
         time.sleep(0.05)
 
 
+def wait_for_datagrams(place, port):
+    """Waits until something has a UDP port."""
+    end = time.monotonic() + 10
+    while f":{port} " not in place.run("ss", "-Hlun").stdout:
+        assert time.monotonic() < end, f"nothing has port {port}"
+        time.sleep(0.05)
+
+
 def hops(place, address, *method):
     """The stations on the way to `address`, as traceroute shows them; six at most.
 
