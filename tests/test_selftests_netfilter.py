@@ -34,6 +34,7 @@ HELPER = Script("netfilter/nft_conntrack_helper.sh", 8, {"the same of the second
 UNREPLIED = Script("netfilter/conntrack_tcp_unreplied.sh", 1, {})
 COLLISION = Script("netfilter/conntrack_sctp_collision.sh", 2, {})
 ZONES = Script("netfilter/nft_nat_zones.sh", 3, {"a zone for one direction of a connection alone": 3})
+PORTS = Script("netfilter/nf_nat_edemux.sh", 2, {})
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +245,60 @@ def collision(is_init_late):
     return case
 
 
+VIRTUAL = "10.2.0.200"
+"""An address of nobody, which is translated to that of the server."""
+
+
+def led_to_one_service(twice=True):
+    """Flows that translate the destination to port 5201 of the server, and the source's port if it is taken."""
+    source = ",ct(commit,nat(src,twice))" if twice else ""
+    return "".join(
+        f"table=1,priority=15,tcp,ct_state=+new+trk,in_port=left,{match} "
+        f"actions=ct(commit,nat(dst={RIGHT}:5201)){source},NORMAL\n"
+        for match in (f"nw_dst={VIRTUAL},tp_dst=443", "tp_dst=5202", "tp_dst=5203")
+    )
+
+
+def handshake(wires, to, port):
+    """The client opens a connection from port 10000 to where it is led to the server's port 5201, which sees the
+    source port that is returned; the connection is established."""
+    syn = one(wires.send("left", IP(src=LEFT, dst=to) / TCP(sport=10000, dport=port, flags="S", seq=100)).right)
+    assert (syn.src, syn.dst, syn[TCP].dport) == (LEFT, RIGHT, 5201)
+    seen = syn[TCP].sport
+    answer = IP(src=RIGHT, dst=LEFT) / TCP(sport=5201, dport=seen, flags="SA", seq=900, ack=101)
+    back = one(wires.send("right", answer).left)
+    assert (back.src, back.dst, back[TCP].sport, back[TCP].dport) == (to, LEFT, port, 10000)
+    ack = IP(src=LEFT, dst=to) / TCP(sport=10000, dport=port, flags="A", seq=101, ack=901)
+    assert one(wires.send("left", ack).right)[TCP].sport == seen
+    words = ("-p", "tcp", "--orig-port-src", 10000, "--orig-port-dst", port)
+    assert wires.connection(*words)["state"] == "ESTABLISHED"
+    return seen
+
+
+def taken_port(wires):
+    """What is led to a server has another source port if the client has a connection to that server from its own."""
+    load(wires, led_to_one_service() + OUT)
+    first = Talk(wires, 10000, 5201).opens()
+    assert handshake(wires, VIRTUAL, 443) != 10000
+    first.carries_data()
+    # If the flow translates the destination alone, the source's port stays, and the packet is dropped.
+    load(wires, led_to_one_service(twice=False) + OUT)
+    first = Talk(wires, 10000, 5201).opens()
+    before = wires.gateway.drops().get("nat_exhausted", 0)
+    assert not wires.passes("left", IP(src=LEFT, dst=VIRTUAL) / TCP(sport=10000, dport=443, flags="S", seq=100))
+    assert wires.gateway.drops()["nat_exhausted"] == before + 1
+    first.carries_data()
+
+
+def taken_ports(wires):
+    """Four connections from one port to one service, each with a port of its own there."""
+    load(wires, led_to_one_service() + OUT)
+    first = Talk(wires, 10000, 5201).opens()
+    ends = {10000} | {handshake(wires, to, port) for to, port in ((VIRTUAL, 443), (RIGHT, 5202), (RIGHT, 5203))}
+    assert len(ends) == 4, ends
+    first.carries_data()
+
+
 CASES = {
     NAT: {
         "connectivity": connectivity,
@@ -261,6 +316,7 @@ CASES = {
     UNREPLIED: {"unreplied": unreplied},
     COLLISION: {"init-ack": collision(False), "init": collision(True)},
     ZONES: {},
+    PORTS: {"virtual-address": taken_port, "redirected-ports": taken_ports},
 }
 ALL = {f"{script.name.split('/')[1]}-{name}": case for script, cases in CASES.items() for name, case in cases.items()}
 
