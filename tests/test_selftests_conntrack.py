@@ -4,16 +4,26 @@ between the two hosts. The kernel is one of the hosts there, so a line `>` is th
 import pytest
 
 from harness.selftests import Script
-from harness.wires import HEAD, OUT, Talk, Wires
+from harness.wires import FAR, HEAD, OUT, Talk, Wires
+from test_links import wait_until
+from test_namespaces import both_families
 
 pytestmark = pytest.mark.namespaces
 
-SCRIPT = Script("netfilter/packetdrill", 6, {})
+SCRIPT = Script("netfilter/packetdrill", 12, {})
+
+ENDS = {4: {"client": "10.1.0.2", "server": "10.2.0.2"}, 6: {"client": "fd01::2", "server": "fd02::2"}}
+MTU = {4: 1500, 6: 1520}
+"""Of the links, as in the script: so that a segment of 1460 bytes fits."""
 
 
 @pytest.fixture
-def wires(topology, tmp_path):
+def wires(topology, tmp_path, family):
     with Wires(topology, tmp_path, HEAD + OUT) as made:
+        for side in FAR:
+            for label, interface in ((side, "eth0"), ("gw", side)):
+                topology[label].ip("link", "set", interface, "mtu", MTU[family])
+        wait_until(lambda: {row["mtu"] for row in made.gateway.json("show", "ports")} == {MTU[family]}, "the MTU")
         yield made
 
 
@@ -24,9 +34,9 @@ def invalid(wires):
     return dropped
 
 
-def conntrack_ack_loss_stall(wires):
+def conntrack_ack_loss_stall(wires, ends):
     """What is acknowledged already is let through when it is sent again: the ACKs were lost behind us."""
-    one = Talk(wires, seq=0, answer=0)
+    one = Talk(wires, seq=0, answer=0, **ends)
     assert one.says("client", "S", window=32792) and one.says("server", "SA", window=65535)
     assert one.says("client", "A", window=65535)
     for _ in range(46):
@@ -38,9 +48,9 @@ def conntrack_ack_loss_stall(wires):
     assert invalid(wires) == 0
 
 
-def conntrack_inexact_rst(wires):
+def conntrack_inexact_rst(wires, ends):
     """A reset that is not at the very number, once the connection closes, is not invalid."""
-    one = Talk(wires, seq=0, answer=1)
+    one = Talk(wires, seq=0, answer=1, **ends)
     assert one.says("client", "S", window=65535) and one.says("server", "SA", window=65535)
     assert one.says("client", "A", window=65535)
     for _ in range(3):
@@ -55,9 +65,9 @@ def conntrack_inexact_rst(wires):
     assert invalid(wires) == 0
 
 
-def conntrack_rst_invalid(wires):
+def conntrack_rst_invalid(wires, ends):
     """Resets out of the window end nothing, and one at the very number does."""
-    one = Talk(wires, seq=0, answer=1)
+    one = Talk(wires, seq=0, answer=1, **ends)
     assert one.says("client", "S", window=65535) and one.says("server", "SA", window=65535)
     assert one.says("client", "A", window=65535)
     for _ in range(3):
@@ -74,9 +84,9 @@ def conntrack_rst_invalid(wires):
     assert one.state() == "CLOSE" and invalid(wires) == 4
 
 
-def conntrack_syn_challenge_ack(wires):
+def conntrack_syn_challenge_ack(wires, ends):
     """The challenge ACK of an older connection, and the reset that answers it, pass."""
-    one = Talk(wires, seq=0, answer=0)
+    one = Talk(wires, seq=0, answer=0, **ends)
     assert one.says("client", "S", window=65535)
     assert one.says("server", "A", seq=145824453, ack=643160523, window=240)
     assert one.says("client", "R", seq=643160523, window=0)
@@ -88,9 +98,9 @@ def conntrack_syn_challenge_ack(wires):
     assert invalid(wires) == 0
 
 
-def conntrack_synack_old(wires):
+def conntrack_synack_old(wires, ends):
     """A SYN-ACK of an older connection is invalid, and the right one after it opens this."""
-    one = Talk(wires, seq=0, answer=145758918)
+    one = Talk(wires, seq=0, answer=145758918, **ends)
     assert one.says("client", "S", window=65535)
     assert not one.says("server", "SA", seq=145824453, ack=643160523, window=240)
     assert one.says("client", "S", seq=0, window=65535)
@@ -102,16 +112,16 @@ def conntrack_synack_old(wires):
     assert invalid(wires) == 1
 
 
-def conntrack_synack_reuse(wires):
+def conntrack_synack_reuse(wires, ends):
     """A SYN in an established connection: challenge ACK, reset, and then a new connection."""
-    one = Talk(wires, seq=0, answer=0)
+    one = Talk(wires, seq=0, answer=0, **ends)
     assert one.says("client", "S", window=32792) and one.says("server", "SA", window=65535)
     assert one.says("client", "A", window=257)
     assert one.says("client", "PA", data=bytes(100), window=257) and one.says("server", "A", window=256)
     assert one.says("client", "S", seq=2000, window=32792)
     assert one.says("server", "A", window=256)
     assert one.says("client", "RA", seq=101, window=257)
-    again = Talk(wires, seq=2000, answer=700_000)
+    again = Talk(wires, seq=2000, answer=700_000, **ends)
     assert again.says("client", "S", window=32792) and again.says("server", "SA", window=65535)
     assert again.state() == "SYN_RECV" and invalid(wires) == 0
 
@@ -126,10 +136,11 @@ CASES = [
 ]
 
 
+@both_families
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_segments_of_packetdrill(wires, case):
-    case(wires)
+def test_segments_of_packetdrill(wires, case, family):
+    case(wires, ENDS[family])
 
 
 def test_every_case_is_counted():
-    SCRIPT.demand_all_counted(passed=len(CASES))
+    SCRIPT.demand_all_counted(passed=2 * len(CASES))

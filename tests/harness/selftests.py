@@ -9,7 +9,7 @@ TABLE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs" / "testin
 
 @dataclasses.dataclass(eq=False)
 class Script:
-    """A script of `tools/testing/selftests/net`, as Linux 6.1 has it, with how many cases it counts itself."""
+    """A script of `tools/testing/selftests/net`, of the version in docs/testing.md, with how many cases it counts itself."""
 
     name: str
     cases: int
