@@ -1,6 +1,7 @@
 """Interfaces that go down, lose their carrier, go away and come back as others, under a running gateway."""
 
 import contextlib
+import signal
 import threading
 import time
 
@@ -8,9 +9,14 @@ import pytest
 
 from harness.config import Config, Port, Raw
 from harness.gateway import Gateway
+from harness.selftests import Script
+from harness.transfers import wait_for_listener
+from test_monitor import Follower
 from test_namespaces import LEFT, RIGHT, attach
 
 pytestmark = pytest.mark.namespaces
+
+RENAMED = Script("netfilter/nft_interface_stress.sh", 1, {})
 
 BACK = 1.0
 """Traffic is back within so many seconds of the cable."""
@@ -289,3 +295,142 @@ def test_many_changes_of_other_interfaces_do_not_hold_the_gateway_up(hosts, topo
             gateway.json("show", "ports")
             assert time.monotonic() - begin < BACK
         left.ping(RIGHT[4][1], count=3)
+
+
+RENAME = """
+rename() {
+    ip link set $1 name $2 2>/dev/null && return
+    # Before Linux 6.2 only what is down gets another name.
+    ip link set $1 down && ip link set $1 name $2 && ip link set $2 up
+}
+"""
+
+
+def rename(space, *names):
+    """Interfaces get other names, one after the other: of each two names, the old one and the new one."""
+    steps = "\n".join(f"rename {old} {new}" for old, new in zip(names[::2], names[1::2]))
+    space.run("sh", "-c", f"set -e\n{RENAME}\n{steps}", timeout=60)
+
+
+def test_an_interface_that_is_renamed_is_gone_until_it_has_its_name_again(hosts, topology):
+    left, right, gateway = hosts
+    gw, before = topology["gw"], port(gateway)
+    rename(gw, "right", "right0")
+    wait_for_state(gateway, "gone")
+    assert left.run("ping", "-n", "-c1", "-W0.3", RIGHT[4][1], check=False).returncode != 0
+    gateway.wait_for_more_drops("port_down")
+    told = gateway.run("explain", "udp", LEFT[4][1], ">", RIGHT[4][1], "in", "left", check=False).stdout
+    assert "interface right of port right is gone" in told and "port_down" in told, told
+    left.ping(LEFT[4][0], count=1)
+    rename(gw, "right0", "right")
+    wait_for_state(gateway, "up")
+    left.ping(RIGHT[4][1], count=1)
+    left.ping(RIGHT[6][1], count=1)
+    after = port(gateway)
+    assert after["mac"] == before["mac"]
+    assert after["statistics"]["rx_packets"] > before["statistics"]["rx_packets"], "its counters go on"
+
+
+def test_interfaces_that_exchange_their_names_exchange_their_ports(hosts, topology):
+    left, right, gateway = hosts
+    gw = topology["gw"]
+    macs = {name: gw.mac(name) for name in ("left", "right")}
+
+    def ports():
+        return {name: port(gateway, name)["mac"] for name in macs if port(gateway, name)["up"]}
+
+    exchange = ("left", "spare", "right", "left", "spare", "right")
+    rename(gw, *exchange)
+    wait_until(lambda: ports() == {"left": macs["right"], "right": macs["left"]}, "each port on the other's interface")
+    # The right host is a station of the left port now.
+    right.ip("addr", "add", "10.1.0.3/24", "dev", "eth0")
+    right.ping(LEFT[4][0], count=1, source="10.1.0.3")
+    assert left.run("ping", "-n", "-c1", "-W0.3", LEFT[4][0], check=False).returncode != 0
+    right.ip("addr", "del", "10.1.0.3/24", "dev", "eth0")
+    rename(gw, *exchange)
+    wait_until(lambda: ports() == macs, "each port on its interface")
+    for family in (4, 6):
+        left.ping(RIGHT[family][1], count=1)
+        right.ping(LEFT[family][1], count=1)
+
+
+SEND = """
+import signal, socket, sys, time
+ended = []
+signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
+sent = 0
+with socket.create_connection((sys.argv[1], 5001), 10) as out:
+    out.settimeout(60)
+    while not ended:
+        out.sendall(bytes(4096))
+        sent += 4096
+        time.sleep(0.001)
+print(sent)
+"""
+TAKE = """
+import socket, sys
+with socket.create_server((sys.argv[1], 5001)) as server:
+    taken, _ = server.accept()
+came = 0
+while piece := taken.recv(1 << 16):
+    came += len(piece)
+print(came)
+"""
+TRACKED = """
+priority=10,arp actions=NORMAL
+priority=10,ip actions=ct(commit),NORMAL
+priority=10,ipv6 actions=ct(commit),NORMAL
+"""
+
+
+def test_renamed_all_the_while_beside_tcp_and_lists(hosts, topology):
+    """As `nft_interface_stress.sh`: one connection goes on, lists end, and who follows changes is told of all."""
+    left, right, gateway = hosts
+    gw, ending, failed = topology["gw"], threading.Event(), []
+    gateway.run("flow", "replace", "-", stdin=TRACKED)
+
+    def list_all():
+        while not ending.is_set():
+            for words in (["flow", "dump"], ["conntrack", "-L"], ["show", "ports"]):
+                done = gateway.run(*words, check=False)
+                if done.returncode != 0:
+                    failed.append(done)
+
+    def came():
+        return int(right.run("cat", "/sys/class/net/eth0/statistics/rx_bytes").stdout)
+
+    taking = right.start("/usr/bin/python3", "-Ic", TAKE, RIGHT[4][1])
+    wait_for_listener(right, 5001)
+    sending_one = left.start("/usr/bin/python3", "-Ic", SEND, RIGHT[4][1])
+    lists = threading.Thread(target=list_all)
+    lists.start()
+    try:
+        with Follower(gateway, "monitor", "link") as follower:
+            for _ in range(5):
+                before = came()
+                wait_until(lambda: came() > before + 20_000, "the connection goes on")
+                rename(gw, "right", "right0")
+                wait_for_state(gateway, "gone")
+                rename(gw, "right0", "right")
+                wait_for_state(gateway, "up")
+            # Faster than anything could follow.
+            rename(gw, *["right", "right0", "right0", "right"] * 40)
+            wait_for_state(gateway, "up")
+            before = came()
+            wait_until(lambda: came() > before + 20_000, "the connection goes on", timeout=30)
+            follower.wait(r"^\d+: right: <.*>.*state DOWN(.*\n)*\d+: right: <.*UP.*>")
+            assert follower.process.poll() is None
+    finally:
+        ending.set()
+        lists.join()
+    sending_one.send_signal(signal.SIGTERM)
+    sent, _ = sending_one.communicate(timeout=60)
+    received, _ = taking.communicate(timeout=60)
+    assert sent == received and int(sent) > 0
+    assert not failed, failed[0]
+    assert " ERROR " not in gateway.log() and "panicked" not in gateway.log()
+    assert port(gateway)["mac"] == gw.mac("right")
+
+
+def test_every_case_is_counted():
+    RENAMED.demand_all_counted(passed=1)
