@@ -9,7 +9,7 @@ TABLE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs" / "testin
 
 @dataclasses.dataclass(eq=False)
 class Script:
-    """A script of `tools/testing/selftests/net`, of the version in docs/testing.md, with how many cases it counts itself."""
+    """A script of `tools/testing/selftests/net`, of the version in docs/testing.md, and how many cases it counts."""
 
     name: str
     cases: int
