@@ -222,8 +222,17 @@ impl Connections {
         }
     }
 
-    /// Whether a new connection is still expected by its master. So it is if it has none.
+    /// Whether a new connection is still expected by its master; if not, it is counted as
+    /// [`Refused::NotExpected`]. One without a master is.
     pub fn is_expected(&self, new: &New, now: Time) -> bool {
+        let is_expected = self.expects(new, now);
+        if !is_expected {
+            self.counters.refused[1].fetch_add(1, Ordering::Relaxed);
+        }
+        is_expected
+    }
+
+    fn expects(&self, new: &New, now: Time) -> bool {
         let expects = |master| self.expectations.expects(master, new.zone, &new.original, now);
         new.master.is_none_or(expects)
     }
@@ -252,7 +261,7 @@ impl Connections {
         let second = second.filter(|(other, _)| first.is_none_or(|(first, _)| first != *other));
         let taken = judged(first, true).or_else(|| judged(second, false));
         let limit = || self.limits.reached(new.zone, new.original.addresses.source(), new.class);
-        let late = || (!self.is_expected(new, now)).then_some(Refused::NotExpected);
+        let late = || (!self.expects(new, now)).then_some(Refused::NotExpected);
         taken.or_else(|| limit().map(Refused::Limit)).or_else(late)
     }
 

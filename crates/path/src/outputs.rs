@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use flow::{Group, Guarantee, Held, NeighbourQueue, RateLimiter, Sender};
 use packet::{Batch, DropReason, Packet, Pool, Port, PortError, Time};
-use tables::{Cell, CellId, Event, NextHop, NextHopId, NextHopState, Qdiscs, Tables, WorkerCells};
-use wire::ethernet::EtherType;
+use tables::{
+    Cell, CellId, Event, LinkHeader, NextHop, NextHopId, NextHopState, Qdiscs, Tables, WorkerCells,
+};
+use wire::ethernet::{self, EtherType};
 use wire::{Addresses, FlowKey, Mac, Origin, PortId, SaSlot, VrfId};
 
 use crate::batch::Known;
@@ -268,12 +270,11 @@ impl<'t> Objects<'t> {
 }
 
 /// Length of the link header of frames that leave as they came.
-const FRAME_HEADER: usize = wire::ethernet::HEADER_LENGTH;
+const FRAME_HEADER: usize = ethernet::HEADER_LENGTH;
 
-/// Whether frames come and leave by a port as they are: one of Ethernet, and no VLAN.
+/// Whether frames come and leave by a port: one of Ethernet.
 fn is_of_frames(port: &tables::Port) -> bool {
-    let spec = &port.spec;
-    spec.link == packet::LinkKind::Ethernet && spec.vlan.is_none() && spec.if_id.is_none()
+    port.spec.link == packet::LinkKind::Ethernet && port.spec.if_id.is_none()
 }
 
 /// A port's queue and what is to leave by it.
@@ -602,9 +603,27 @@ impl Outputs<'_> {
             Some(port) if !port.spec.up => self.drop(packet, DropReason::PortDown),
             Some(port) => {
                 self.buffers.statistics.forwarded.add(1);
-                self.send_from(port, packet, FRAME_HEADER);
+                self.send_untagged(port, packet);
             }
         }
+    }
+
+    /// Sends a frame without tags by a port, with the tags of its VLAN if it is one.
+    pub(crate) fn send_untagged(&mut self, port: &tables::Port, mut packet: Packet) {
+        let Some(vlan) = &port.spec.vlan else {
+            return self.send_from(port, packet, FRAME_HEADER);
+        };
+        let Some(frame) = ethernet::Header::parse(packet.bytes()) else {
+            return self.drop(packet, DropReason::LinkTruncated);
+        };
+        let header =
+            LinkHeader::ethernet(frame.destination, frame.source, Some(vlan), frame.ether_type);
+        packet.strip(FRAME_HEADER);
+        match packet.prepend(header.length()) {
+            Some(room) => room.copy_from_slice(header.bytes()),
+            None => return self.drop(packet, DropReason::LinkTruncated),
+        }
+        self.send_from(port, packet, header.length());
     }
 
     /// Sends a finished frame with a link header of so many bytes. As in Linux, it passes

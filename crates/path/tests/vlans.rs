@@ -6,7 +6,8 @@ use std::net::IpAddr;
 
 use fixture::*;
 use io::memory::MemoryOptions;
-use packet::DropReason;
+use packet::{DropReason, Time};
+use pipeline::{Action, Change, Field, Flow, Match, Owner, Pipeline};
 use tables::{PortSpec, RouteSpec, Tables, Vlan, VlanId, VlanTag};
 use wire::ethernet::{self, EtherType};
 use wire::ndp::Message;
@@ -17,6 +18,7 @@ const BLUE: PortId = PortId(1100);
 /// VLAN 7 of the WAN, in the same VRF.
 const BLUE_WAN: PortId = PortId(1007);
 const BLUE_VRF: VrfId = VrfId(1);
+const NOW: Time = Time(1_000_000_000);
 
 fn vlan_spec(name: &str, parent: PortId, id: u16, addresses: &[&str]) -> PortSpec {
     PortSpec {
@@ -111,6 +113,109 @@ fn a_tagged_packet_goes_its_own_way_and_leaves_tagged() {
         assert_eq!(counters(BLUE_WAN).sent(), (1, 18 + packet.len() as u64));
         gateway.assert_nothing_lost();
     }
+}
+
+/// Frames for any station go on as they came, with the tags of the VLAN that they leave by: from a VLAN to
+/// another one, to a port, and from a port; one behind the other and many at once, whole and in fragments.
+#[test]
+fn flows_send_frames_on_by_other_vlans_and_by_ports() {
+    let other = Mac([2, 0, 0, 0, 9, 9]);
+    let as_frame = |to: Mac, tags: &[u16], packet: &[u8]| {
+        let mut bytes = tagged(tags, packet);
+        bytes[..6].copy_from_slice(&to.0);
+        bytes
+    };
+    let ask = {
+        let message = arp::Packet::request(HOST_MAC, v4("192.168.13.5"), v4("192.168.13.77"));
+        let mut bytes = frame(Mac([0xff; 6]), HOST_MAC, &message.to_bytes());
+        bytes[12..14].copy_from_slice(&EtherType::ARP.0.to_be_bytes());
+        bytes
+    };
+    // By which VLAN of the LAN a frame comes, and by which of the WAN it leaves.
+    for (from, to, tags, left) in [
+        (BLUE, BLUE_WAN, &[100 | 0xb000][..], Some(7)),
+        (BLUE, BLUE_WAN, &[0xe000, 100], Some(7)),
+        (BLUE, WAN, &[100], None),
+        (LAN, BLUE_WAN, &[], Some(7)),
+        (LAN, BLUE_WAN, &[0xe000], Some(7)),
+    ] {
+        let vrf = if from == LAN { VrfId::MAIN } else { BLUE_VRF };
+        let mut tables = vlan_tables();
+        tables.set_pipeline(joined(vrf, from, to), NOW).unwrap();
+        let mut gateway = Gateway::new(tables);
+        let case = format!("{from:?} {to:?} {tags:?}");
+        for packet in packets() {
+            for (station, count) in [(lan_mac(), 1), (other, 1), (lan_mac(), 40), (other, 40)] {
+                let bytes = as_frame(station, tags, &packet);
+                (0..count).for_each(|_| assert!(gateway.lan.push(&bytes)));
+                gateway.poll();
+                for _ in 0..count {
+                    let got =
+                        gateway.wan.pop().unwrap_or_else(|| panic!("{case} {:?}", gateway.drops()));
+                    let tag: Vec<u8> = left.map_or(vec![], |vlan| vec![0x81, 0, 0, vlan]);
+                    let want = [&station.0, &HOST_MAC.0, &tag[..], &bytes[12 + 4 * tags.len()..]];
+                    assert_eq!(got, want.concat(), "{case}");
+                }
+            }
+        }
+        // So does ARP for other addresses.
+        let mut bytes = ask.clone();
+        tags.iter().rev().for_each(|control| {
+            let [high, low] = control.to_be_bytes();
+            bytes.splice(12..12, [0x81, 0x00, high, low]);
+        });
+        assert!(gateway.lan.push(&bytes));
+        gateway.poll();
+        let (vlan, ether_type, inner) = sent(&mut gateway, WAN).remove(0);
+        assert_eq!((vlan, ether_type), (left.map(u16::from), EtherType::ARP), "{case}");
+        assert_eq!(inner[..28], ask[14..42]);
+        assert_eq!(gateway.drops(), [], "{case}");
+        // A VLAN that no flow names takes no frames for others, nor does what is no VLAN.
+        let strange = if from == LAN { &[100][..] } else { &[] };
+        for tags in [strange, &[99]] {
+            assert!(gateway.lan.push(&as_frame(other, tags, &packets()[0])));
+            gateway.poll();
+        }
+        let drops = match from == LAN {
+            true => vec![("link_not_for_us", 1), ("vlan_unknown", 1)],
+            false => vec![("link_not_for_us", 2)],
+        };
+        assert_eq!(gateway.drops(), drops, "{case}");
+        gateway.assert_nothing_lost();
+    }
+}
+
+/// What is longer than the other VLAN's MTU does not fit, and nothing is routed.
+#[test]
+fn frames_that_do_not_fit_the_vlan_they_are_sent_on_by_are_dropped() {
+    let mut tables = vlan_tables();
+    let small = PortSpec { mtu: 1400, ..tables.port(BLUE_WAN).unwrap().spec.clone() };
+    tables.update_port(BLUE_WAN, small).unwrap();
+    tables.set_pipeline(joined(BLUE_VRF, BLUE, BLUE_WAN), NOW).unwrap();
+    let mut gateway = Gateway::new(tables);
+    for (length, fits) in [(1372, true), (1373, false)] {
+        let packet = udp("192.168.13.5", "8.8.8.8", (1, 2), length);
+        assert!(gateway.lan.push(&tagged(&[100], &packet)));
+        gateway.poll();
+        assert_eq!(gateway.wan.pop().is_some(), fits);
+    }
+    assert_eq!(gateway.drops(), [("too_big", 1)]);
+    gateway.assert_nothing_lost();
+}
+
+/// Flows that send each other's frames.
+fn joined(vrf: VrfId, one: PortId, other: PortId) -> Pipeline {
+    let mut pipeline = Pipeline::new();
+    for (from, to) in [(one, other), (other, one)] {
+        let mut matches = Match::ANY;
+        matches.set(Field::InPort, from.0.into(), 0xffff);
+        let (cookie, idle_timeout, hard_timeout) = (0, 0, 0);
+        let (table, priority, actions) = (0, 1, vec![Action::Output(to)]);
+        let flow =
+            Flow { vrf, table, priority, matches, actions, cookie, idle_timeout, hard_timeout };
+        pipeline.apply(Change::Add { flow, check_overlap: false }, Owner::User).unwrap();
+    }
+    pipeline
 }
 
 #[test]

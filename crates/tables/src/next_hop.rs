@@ -97,7 +97,7 @@ impl LinkHeader {
     pub const NONE: Self = Self { length: 0, bytes: [0; MAX_LINK_HEADER] };
 
     /// An Ethernet header, with the tags of a VLAN if it is of one. They have priority 0.
-    pub(crate) fn ethernet(
+    pub fn ethernet(
         destination: Mac,
         source: Mac,
         vlan: Option<&Vlan>,

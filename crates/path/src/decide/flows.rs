@@ -666,9 +666,7 @@ impl<'a, K: KeyView, T: Trace, M: Mark> Deciding<'_, 'a, K, T, M> {
         let is_frame = |id| {
             let port = self.tables.port(id);
             port.is_some_and(|port| {
-                port.spec.link == LinkKind::Ethernet
-                    && port.spec.vlan.is_none()
-                    && port.spec.if_id.is_none()
+                port.spec.link == LinkKind::Ethernet && port.spec.if_id.is_none()
             })
         };
         let came = matches!(self.key.origin(), Origin::Port(by) if is_frame(by));

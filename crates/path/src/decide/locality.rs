@@ -22,6 +22,11 @@ impl<'t> Locality<'t> {
         self.0.has_flows() && self.0.pipeline().has(vrf)
     }
 
+    /// Whether any VRF has.
+    pub(crate) fn has_any_flows(&self) -> bool {
+        self.0.has_flows()
+    }
+
     /// Whether frames for all stations are taken from a port, as flows send them on.
     pub(crate) fn is_joined(&self, port: &Port) -> bool {
         self.0.has_flows() && self.0.joined(port.spec.vrf).contains(&port.id)

@@ -82,6 +82,6 @@ impl Applier<'_, '_> {
             self.tap_egress(packet.bytes(), known);
         }
         self.neighbours.outputs.buffers.statistics.forwarded.add(1);
-        self.neighbours.outputs.send_from(port, packet, ETHERNET);
+        self.neighbours.outputs.send_untagged(port, packet);
     }
 }

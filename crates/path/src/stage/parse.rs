@@ -433,13 +433,15 @@ impl<'n> Parser<'_, 'n> {
             return self.drop(packet, DropReason::LinkSource);
         }
         let group = header.destination.is_group();
-        let is_joined = self.locality.is_joined(port);
+        let mut is_joined = self.locality.is_joined(port);
         let is_foreign = header.destination != port.spec.mac;
-        if is_foreign && !group && !is_joined {
+        let (mut length, mut ether_type) = (ethernet::HEADER_LENGTH, header.ether_type);
+        // Flows may send on what a VLAN brings.
+        let may_be_joined = ether_type.vlan_protocol().is_some() && self.locality.has_any_flows();
+        if is_foreign && !group && !is_joined && !may_be_joined {
             return self.drop(packet, DropReason::LinkNotForUs);
         }
-        let (mut length, mut ether_type) = (ethernet::HEADER_LENGTH, header.ether_type);
-        let (by, mut tags) = (port.id, 0);
+        let mut tags = 0;
         while let Some(protocol) = ether_type.vlan_protocol() {
             let Some(tag) = ethernet::Tag::parse(packet.bytes(), length) else {
                 return self.drop(packet, DropReason::LinkTruncated);
@@ -453,8 +455,12 @@ impl<'n> Parser<'_, 'n> {
             if tag.vlan != 0 {
                 port = match self.sub_port(port, protocol, tag.vlan) {
                     Ok(port) => port,
+                    Err(_) if is_foreign && !group && !is_joined => {
+                        return self.drop(packet, DropReason::LinkNotForUs);
+                    }
                     Err(reason) => return self.drop(packet, reason),
                 };
+                is_joined = self.locality.is_joined(port);
                 self.neighbours.outputs.objects.count_received(port.id, 1, packet.len() as u64);
                 let arrival = Arrival::new(port.spec.vrf, Origin::Port(port.id));
                 source = Source::new(arrival, self.locality);
@@ -462,7 +468,10 @@ impl<'n> Parser<'_, 'n> {
             }
         }
         packet.strip(length);
-        if tags > 0 && port.id == by {
+        if is_foreign && !group && !is_joined {
+            return self.drop(packet, DropReason::LinkNotForUs);
+        }
+        if tags > 0 {
             tagged::untag(&mut packet, length);
         }
         let version = packet.bytes().first().map(|octet| octet >> 4);

@@ -127,6 +127,9 @@ impl FrameWay {
         }
         let queue = decision.output_port();
         let port = objects.port(queue).filter(|port| port.spec.up && !port.is_queued)?;
+        if port.spec.vlan.is_some() {
+            return None;
+        }
         let (way, policies) = (decision.way()[0], decision.policies());
         Some(Self { way, policies, queue, mtu: port.spec.mtu })
     }

@@ -68,9 +68,10 @@ impl Tables {
         self.flows.joined.get(&vrf).map_or(&[], |ports| ports)
     }
 
-    /// The same of all VRFs.
+    /// The ports whose frames those of all VRFs are: a VLAN's are those of the port below it.
     pub fn all_joined(&self) -> impl Iterator<Item = PortId> {
-        self.flows.joined.values().flat_map(|ports| ports.iter().copied())
+        let all = self.flows.joined.values().flat_map(|ports| ports.iter());
+        all.filter_map(|port| Some(self.port(*port)?.queue()))
     }
 
     /// The connection table, if there is one.

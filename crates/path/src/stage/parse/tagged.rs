@@ -115,6 +115,7 @@ impl<'a, 'n> Tagged<'a, 'n> {
         let (port, vrf) = (self.port.id, self.port.spec.vrf);
         let mut entered = Entered { port, vrf, cells: [None; N] };
         let [mut frames, mut bytes] = [0; 2];
+        let may_be_sent_on = self.locality.has_any_flows();
         for ((packet, record), key) in packets.iter_mut().zip(records).zip(keys) {
             let length = packet.len();
             if !common::has_tags(packet.bytes(), &last) {
@@ -127,7 +128,7 @@ impl<'a, 'n> Tagged<'a, 'n> {
             if !self.fill::<LINK>(packet, record, key, &source) {
                 break;
             }
-            if entered.port == port {
+            if may_be_sent_on || entered.port == port {
                 untag(packet, LINK);
             }
             packet.set_port(entered.port);
@@ -152,6 +153,7 @@ impl<'a, 'n> Tagged<'a, 'n> {
         let Some(first) = self.port.vlans.of_kind(kinds[0]) else { return 0 };
         let (nowhere, mut source, mut done) = (Cell::default(), self.source, 0);
         let mut reads = !source.shared.reads.is_empty();
+        let may_be_sent_on = self.locality.has_any_flows();
         let place = Place { cells: [&nowhere; N], shared: source.shared, port: self.port.id };
         let mut places = [place; TOGETHER];
         let rows = packets.chunks_mut(TOGETHER).zip(records.chunks_mut(TOGETHER));
@@ -174,6 +176,9 @@ impl<'a, 'n> Tagged<'a, 'n> {
                 true => fill_placed::<N, LINK, true>,
             };
             let filled = fill(packets, records, keys, &places[..entered], self.station);
+            if may_be_sent_on {
+                packets[..filled].iter_mut().for_each(|packet| untag(packet, LINK));
+            }
             done += filled;
             if filled < TOGETHER {
                 break;
@@ -305,7 +310,8 @@ fn run_placed<const N: usize, const LINK: usize, const READS: bool, A: CommonAdd
 }
 
 /// Puts in front of a packet, which has a link header of `link` bytes there, an Ethernet header without its
-/// priority tags, as flows may send the frame on (IEEE 802.1Q: such a frame is of no VLAN).
+/// tags, as flows may send the frame on: by a port of another VLAN or of none. One that has a priority alone is
+/// of no VLAN (IEEE 802.1Q).
 pub(super) fn untag(packet: &mut Packet, link: usize) {
     if let Some(frame) = packet.grow_front(link) {
         frame.copy_within(..STATIONS, link - ETHERNET);
