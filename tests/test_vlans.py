@@ -242,3 +242,43 @@ def test_a_tap_port_with_a_vlan(topology, switch, tun, tmp_path):
             left.ping(RIGHT[family][1], size=1452)
             transfers.tcp(left, LEFT[family][1], right, RIGHT[family][1])
             transfers.tcp(right, RIGHT[family][1], left, LEFT[family][1])
+
+
+JOINED = """
+vrf=red,table=0,priority=10,arp,in_port=left.10 actions=output:right.110
+vrf=red,table=0,priority=10,arp,in_port=right.110 actions=output:left.10
+vrf=red,table=0,priority=9,ip,ct_state=-trk actions=ct(table=1)
+vrf=red,table=1,ip,ct_state=+trk+new,in_port=left.10 actions=ct(commit),output:right.110
+vrf=red,table=1,ip,ct_state=+trk+est,in_port=left.10 actions=output:right.110
+vrf=red,table=1,ip,ct_state=+trk+est,in_port=right.110 actions=output:left.10
+"""
+
+
+def test_flows_join_two_vlans_as_a_bridge_does(topology, switch, tmp_path):
+    """One network in VLANs of two numbers: frames leave with the other one's tag, and hosts see each other's addresses."""
+    gw = topology.namespace("gw")
+    config = Config(vrfs=["red"])
+    hosts = []
+    for side, address in (("left", "10.50.0.1"), ("right", "10.50.0.2")):
+        made = trunk(topology, switch, side)
+        here = host(topology, made, side, "red")
+        here.addresses("eth0", f"{address}/24")
+        hosts.append((here, address))
+        vlan = VLANS["red"][side]
+        config.ports += [
+            Port(side, [], kind="af-packet", interface=side),
+            Port(f"{side}.{vlan}", [], kind="vlan", parent=side, id=vlan, vrf="red"),
+        ]
+    (left, left_address), (right, right_address) = hosts
+    with Gateway(gw, config, tmp_path) as gateway:
+        gateway.run("flow", "replace", "-", stdin=JOINED)
+        left.ping(right_address)
+        assert right.mac("eth0") in left.ip("neigh", "show", right_address).stdout
+        answer = right.ping(left_address, count=2, timeout=2, check=False)
+        assert answer.returncode != 0, "nothing may begin there"
+        transfers.tcp(left, left_address, right, right_address, count=1_000_000)
+        transfers.udp(left, left_address, right, right_address)
+        # Frames that came whole leave whole, and fragments as such.
+        left.ping(right_address, size=4000)
+        drops = {drop["reason"]: drop["packets"] for drop in gateway.json("show", "drops")}
+        assert drops["flow_unsupported"] == 0, drops
