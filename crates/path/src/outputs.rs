@@ -17,7 +17,7 @@ use crate::batch::Known;
 use crate::cost::Early;
 use crate::decide::trace::Step;
 use crate::decide::{entry_link, exit_link};
-use crate::decision::Decision;
+use crate::decision::{Decision, Verdict};
 use crate::follower::{Ending, Follower, Frame};
 use crate::host::conflict::Conflicts;
 use crate::host::resolve;
@@ -171,7 +171,10 @@ impl<'t> Objects<'t> {
 
     /// The port that packets leave by.
     pub(crate) fn exit_port(&self, decision: &Decision) -> Option<&'t tables::Port> {
-        self.port(self.next_hop(decision.next_hop()?)?.port)
+        match decision.verdict() {
+            Verdict::Output(port) => self.port(port),
+            _ => self.port(self.next_hop(decision.next_hop()?)?.port),
+        }
     }
 
     /// The xfrm link that packets of a flow entered by, if they did by one.
@@ -601,6 +604,9 @@ impl Outputs<'_> {
         match port.filter(|port| is_of_frames(by) && is_of_frames(port)) {
             None => self.drop(packet, DropReason::FlowUnsupported),
             Some(port) if !port.spec.up => self.drop(packet, DropReason::PortDown),
+            Some(port) if packet.len() > FRAME_HEADER + usize::from(port.spec.mtu) => {
+                self.drop(packet, DropReason::TooBig);
+            }
             Some(port) => {
                 self.buffers.statistics.forwarded.add(1);
                 self.send_untagged(port, packet);

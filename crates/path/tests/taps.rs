@@ -1,6 +1,8 @@
 //! Taps see what they are to see, where they are to see it, and nothing else.
 
 mod fixture;
+#[path = "fixture/flows.rs"]
+mod flows;
 
 use std::time::Duration;
 
@@ -45,6 +47,23 @@ fn copies(reader: &mut TapReader) -> Vec<(u64, TapDirection, String, String, Vec
 
 fn taps_of(reader: &mut TapReader) -> Vec<u64> {
     copies(reader).iter().map(|copy| copy.0).collect()
+}
+
+/// What flows send on as a frame is seen as packets are: from the IP header on, and by its port.
+#[test]
+fn a_frame_that_flows_send_on_is_seen_as_a_packet() {
+    let tables = flows::tables("in_port=lan,ip,actions=output:wan");
+    let (mut gateway, mut reader) =
+        tapped(tables, &[tap(1, port(LAN), IN), tap(2, port(WAN), OUT)]);
+    let packet = udp("192.168.13.5", "8.8.8.8", (5000, 53), 100);
+    for _ in 0..3 {
+        gateway.receive(LAN, &packet);
+        gateway.sent_one(WAN);
+        let seen = copies(&mut reader);
+        let told: Vec<_> = seen.iter().map(|(tap, _, port, ..)| (*tap, port.as_str())).collect();
+        assert_eq!(told, [(1, "lan"), (2, "wan")]);
+        assert!(seen.iter().all(|(.., bytes)| *bytes == packet));
+    }
 }
 
 #[test]

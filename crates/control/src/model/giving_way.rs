@@ -12,27 +12,33 @@ use super::routes::{listed, of_table};
 impl Draft<'_> {
     /// Removes a port. Who removes an xfrm link is told which packets go another way then.
     pub(super) fn delete_link_by_command(&mut self, link: &LinkName) -> Result<Reply, Refusal> {
-        self.note_link(&link.port);
+        let id = self.xfrm_link(&link.port);
         self.delete_link(link)?;
+        self.note_link(id);
         Ok(Reply::Done)
     }
 
     /// Changes a port or VRF as a link. Who moves a port out of reach of flows or filters is told, and who
     /// sets an xfrm link down, or moves it away from its routes.
     pub(super) fn change_link_by_command(&mut self, change: &LinkChange) -> Result<Reply, Refusal> {
-        if change.up.is_some() || change.vrf.is_some() {
-            self.note_link(&change.port);
-        }
         let moved = self.doubt_move(change)?;
         self.change_link(change)?;
+        if change.up.is_some() || change.vrf.is_some() {
+            let id = self.xfrm_link(&change.port);
+            self.note_link(id);
+        }
         Ok(moved.map_or(Reply::Done, Reply::Warned))
     }
 
-    /// Packets may go another way than by this port, if it is an xfrm link.
-    fn note_link(&mut self, name: &str) {
-        let port = self.desired.ports.get(name).filter(|port| port.settings.kind.xfrm().is_some());
-        if let (Some(port), Some(before)) = (port, &mut self.before) {
-            before.links.insert(port.id);
+    fn xfrm_link(&self, name: &str) -> Option<PortId> {
+        let port = self.desired.ports.get(name)?;
+        port.settings.kind.xfrm().map(|_| port.id)
+    }
+
+    /// Packets may go another way than by this link.
+    fn note_link(&mut self, link: Option<PortId>) {
+        if let (Some(link), Some(before)) = (link, &mut self.before) {
+            before.links.insert(link);
         }
     }
 }

@@ -187,17 +187,6 @@ impl Resolver<'_> {
 
     /// What packets to `via` take by a route that can be used.
     fn through(&self, route: TableRoute, via: IpAddr) -> Result<TableRoute, Unresolved> {
-        let by_link = match &route {
-            TableRoute::Connected { port } => Some(*port),
-            TableRoute::Multipath(members) => {
-                let mut by_port = members.iter().filter(|one| one.address.is_none());
-                by_port.find(|one| self.is_own(one.port, via)).map(|one| one.port)
-            }
-            _ => None,
-        };
-        if by_link.is_some_and(|port| self.is_own(port, via)) {
-            return Err(Unresolved::Ends(via, OWN));
-        }
         match route {
             TableRoute::Via { .. } | TableRoute::Onlink { .. } => Ok(route),
             TableRoute::Multipath(members) => {
@@ -205,6 +194,9 @@ impl Resolver<'_> {
                 for one in members.iter() {
                     // By a port alone, `via` is on the link itself.
                     let address = one.address.unwrap_or(via);
+                    if one.address.is_none() && self.is_own(one.port, via) {
+                        continue;
+                    }
                     let onlink = one.onlink || !self.reaches(one.port, address);
                     let one = MemberSpec { address: Some(address), onlink, ..*one };
                     let same = |it: &MemberSpec| (it.port, it.address);
@@ -213,7 +205,13 @@ impl Resolver<'_> {
                         None => all.push(one),
                     }
                 }
-                Ok(TableRoute::Multipath(all.into()))
+                match all.is_empty() {
+                    true => Err(Unresolved::Ends(via, OWN)),
+                    false => Ok(TableRoute::Multipath(all.into())),
+                }
+            }
+            TableRoute::Connected { port } if self.is_own(port, via) => {
+                Err(Unresolved::Ends(via, OWN))
             }
             TableRoute::Connected { port } => Ok(match self.reaches(port, via) {
                 true => TableRoute::Via { port, address: via },

@@ -87,8 +87,10 @@ impl Draft<'_> {
         let passing = passing(gone.chain(of_left), &before.changed, &self.tables);
         let without_policy = || left().find_map(|(was, is)| left_without_policy(was, is));
         doubts.extend(passing.or_else(without_policy));
-        let is_link = |port| before.links.contains(&port);
-        doubts.extend(giving_way(&before.tables, &self.tables, is_link));
+        if !before.links.is_empty() {
+            let is_link = |port| before.links.contains(&port);
+            doubts.extend(giving_way(&before.tables, &self.tables, is_link));
+        }
         (!doubts.is_empty()).then(|| doubts.join(". "))
     }
 }
@@ -128,16 +130,19 @@ impl Loss<'_> {
 fn left_without_policy(was: &Vrf, is: &Vrf) -> Option<String> {
     let blocks =
         !was.spd.is_empty() && was.spd.default_action(Direction::Out) == DefaultAction::Block;
-    let lets_all = [IpRange::ALL_V4, IpRange::ALL_V6].into_iter().all(|all| {
-        let mut policies = was.spd.policies(Direction::Out).take(WORK);
-        policies.any(|policy| {
-            let (action, selector) = (policy.spec.action, &policy.spec.selector);
-            action == Action::Bypass && selector.source == all && selector.all_to() == Some(all)
+    let lets_all = || {
+        [IpRange::ALL_V4, IpRange::ALL_V6].into_iter().all(|all| {
+            let mut policies = was.spd.policies(Direction::Out).take(WORK);
+            policies.any(|policy| {
+                let (action, selector) = (policy.spec.action, &policy.spec.selector);
+                action == Action::Bypass && selector.source == all && selector.all_to() == Some(all)
+            })
         })
-    });
+    };
     let is_open =
         is.spd.is_empty() || is.spd.default_action(Direction::Out) == DefaultAction::Accept;
-    ((was.is_closed() || blocks && !lets_all) && is_open).then(|| {
+    let is_told = is_open && (was.is_closed() || blocks && !lets_all());
+    is_told.then(|| {
         format!(
             "what VRF {} kept in as no policy of it lets it out may leave VRF {} in clear now, if it has a route",
             was.name, is.name

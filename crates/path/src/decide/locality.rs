@@ -29,7 +29,7 @@ impl<'t> Locality<'t> {
 
     /// Whether frames for all stations are taken from a port, as flows send them on.
     pub(crate) fn is_joined(&self, port: &Port) -> bool {
-        self.0.has_flows() && self.0.joined(port.spec.vrf).contains(&port.id)
+        self.0.has_flows() && self.0.joined(port.spec.vrf).binary_search(&port.id).is_ok()
     }
 
     /// The ends that flows say of ARP packets that come by a port; each flow that matches is told.

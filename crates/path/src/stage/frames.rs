@@ -71,15 +71,15 @@ impl Applier<'_, '_> {
         port: &tables::Port,
         link: Option<[u8; ETHERNET]>,
     ) {
+        if EXTENSION {
+            self.tap_egress(packet.bytes(), known);
+        }
         // See `super::runs::FrameWay::send`.
         let Some(frame) = packet.grow_front(ETHERNET) else {
             return self.end::<EXTENSION>(packet, known, DropReason::LinkProtocol);
         };
         if let Some(link) = link {
             frame[..ETHERNET].copy_from_slice(&link);
-        }
-        if EXTENSION {
-            self.tap_egress(packet.bytes(), known);
         }
         self.neighbours.outputs.buffers.statistics.forwarded.add(1);
         self.neighbours.outputs.send_untagged(port, packet);

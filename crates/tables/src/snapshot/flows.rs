@@ -62,7 +62,7 @@ impl Tables {
         Arc::make_mut(&mut self.flows).zones = Arc::new(zones);
     }
 
-    /// The ports that the flows of a VRF send frames by: frames for all stations go from one to the
+    /// The ports that the flows of a VRF send frames by, in order: frames for all stations go from one to the
     /// others.
     pub fn joined(&self, vrf: VrfId) -> &[PortId] {
         self.flows.joined.get(&vrf).map_or(&[], |ports| ports)

@@ -115,13 +115,16 @@ impl<'a, 'n> Tagged<'a, 'n> {
         let (port, vrf) = (self.port.id, self.port.spec.vrf);
         let mut entered = Entered { port, vrf, cells: [None; N] };
         let [mut frames, mut bytes] = [0; 2];
-        let may_be_sent_on = self.locality.has_any_flows();
+        let mut may_be_sent_on = self.locality.has_flows(vrf);
         for ((packet, record), key) in packets.iter_mut().zip(records).zip(keys) {
             let length = packet.len();
             if !common::has_tags(packet.bytes(), &last) {
                 let Some(tags) = common::tags(packet.bytes()) else { break };
                 let Some(next) = self.enter(tags) else { break };
                 entered.count(frames, bytes);
+                if next.vrf != entered.vrf {
+                    may_be_sent_on = self.locality.has_flows(next.vrf);
+                }
                 ([frames, bytes], last, entered) = ([0; 2], tags, next);
                 self.lead(&entered, &mut source);
             }
@@ -153,7 +156,7 @@ impl<'a, 'n> Tagged<'a, 'n> {
         let Some(first) = self.port.vlans.of_kind(kinds[0]) else { return 0 };
         let (nowhere, mut source, mut done) = (Cell::default(), self.source, 0);
         let mut reads = !source.shared.reads.is_empty();
-        let may_be_sent_on = self.locality.has_any_flows();
+        let mut may_be_sent_on = self.locality.has_flows(source.arrival.vrf);
         let place = Place { cells: [&nowhere; N], shared: source.shared, port: self.port.id };
         let mut places = [place; TOGETHER];
         let rows = packets.chunks_mut(TOGETHER).zip(records.chunks_mut(TOGETHER));
@@ -166,6 +169,7 @@ impl<'a, 'n> Tagged<'a, 'n> {
                     source =
                         Source::new(Arrival::new(vrf, Origin::Port(place.port)), self.locality);
                     reads |= !source.shared.reads.is_empty();
+                    may_be_sent_on |= self.locality.has_flows(vrf);
                 }
                 let prefix = source.shared.prefix.by_port(place.port);
                 place.shared = Shared { prefix, ..source.shared };
