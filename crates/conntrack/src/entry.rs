@@ -145,38 +145,6 @@ impl Kept {
     const MOST_CHANGES: u32 = u32::MAX >> (Self::BORN - 32);
 }
 
-#[cfg(all(test, not(feature = "loom")))]
-mod tests {
-    use super::*;
-
-    /// Whatever the first generation, a name of late is known however often the connection changes, and none
-    /// from before its first generation ever.
-    #[test]
-    fn names_of_late_are_known_across_the_wrap_of_the_bits() {
-        for first in [0, 1, 0x00ff_fffe, 0x0100_0000, u32::MAX - 5, 0x8000_0000] {
-            let mut kept = Kept::new(3, 4, None).born(first);
-            let mut present = first;
-            let mut wraps = 0;
-            for change in 0..3 * (Kept::MOST_CHANGES / 2) + 10 {
-                if let Some(later) = kept.before_wrap(present) {
-                    kept = later;
-                    wraps += 1;
-                }
-                present = present.wrapping_add(1);
-                for ago in [0, 1, 2, 1000].into_iter().filter(|ago| *ago <= change) {
-                    assert!(
-                        kept.has_been(present.wrapping_sub(ago), present),
-                        "{first} {change} {ago}"
-                    );
-                }
-                assert!(!kept.has_been(first.wrapping_sub(1), present), "{first} {change}");
-                assert!(!kept.has_been(present.wrapping_add(1), present));
-            }
-            assert_eq!((kept.helper(), kept.class(), wraps), (3, 4, 2));
-        }
-    }
-}
-
 /// Bits of the control word from bit 8 on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags(pub(crate) u16);
@@ -412,4 +380,36 @@ pub(crate) enum Outcome {
     Update(Control, Side),
     /// The sender's words become these, and the connection lasts no longer by it.
     Unrenewed(Side),
+}
+
+#[cfg(all(test, not(feature = "loom")))]
+mod tests {
+    use super::*;
+
+    /// Whatever the first generation, a name of late is known however often the connection changes, and none
+    /// from before its first generation ever.
+    #[test]
+    fn names_of_late_are_known_across_the_wrap_of_the_bits() {
+        for first in [0, 1, 0x00ff_fffe, 0x0100_0000, u32::MAX - 5, 0x8000_0000] {
+            let mut kept = Kept::new(3, 4, None).born(first);
+            let mut present = first;
+            let mut wraps = 0;
+            for change in 0..3 * (Kept::MOST_CHANGES / 2) + 10 {
+                if let Some(later) = kept.before_wrap(present) {
+                    kept = later;
+                    wraps += 1;
+                }
+                present = present.wrapping_add(1);
+                for ago in [0, 1, 2, 1000].into_iter().filter(|ago| *ago <= change) {
+                    assert!(
+                        kept.has_been(present.wrapping_sub(ago), present),
+                        "{first} {change} {ago}"
+                    );
+                }
+                assert!(!kept.has_been(first.wrapping_sub(1), present), "{first} {change}");
+                assert!(!kept.has_been(present.wrapping_add(1), present));
+            }
+            assert_eq!((kept.helper(), kept.class(), wraps), (3, 4, 2));
+        }
+    }
 }

@@ -115,8 +115,9 @@ impl Fields {
         self.is_changed = true;
     }
 
-    /// Of an IP packet. One that was decrypted came by no port, and its SA's reqid is 0 unless
-    /// [`Fields::set_sa`] says another: see [`Fields::set_in_port`] too. The optional fields that the key does not have are zero.
+    /// Of an IP packet. One that was decrypted came by no port unless [`Fields::set_in_port`] says one, and
+    /// its SA's reqid is 0 unless [`Fields::set_sa`] says another. The optional fields that the key does
+    /// not have are zero.
     pub fn of(key: &FlowKey, pkt_mark: u32) -> Self {
         let port = match key.origin {
             Origin::Port(port) => Some(port),

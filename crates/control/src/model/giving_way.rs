@@ -49,9 +49,6 @@ pub(super) fn giving_way(
     after: &Tables,
     is_link: impl Fn(PortId) -> bool,
 ) -> Option<String> {
-    if !before.ports().any(|port| is_link(port.id)) {
-        return None;
-    }
     let loose = before.loose_tables().map(|(number, table)| (TableRef::Number(number), table));
     let of_vrfs = before.vrfs().map(|vrf| (TableRef::Vrf(vrf.id), vrf.routing_table()));
     let (mut gone, mut names) = (Vec::new(), Vec::new());

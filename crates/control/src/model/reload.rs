@@ -17,7 +17,6 @@ use types::{Ipsec, Mac, PortId, Spi};
 
 use self::ports::keeps;
 use super::desired::{Desired, DesiredRoute, DesiredRule};
-use super::giving_way::giving_way;
 use super::qdiscs::Device;
 use super::refuse::refusal;
 use super::routes::is_as_said;
@@ -233,12 +232,10 @@ impl Draft<'_> {
         self.put_rules(rules)?;
         self.settle_firewall(now)?;
         self.note_vrfs_without_firewall(&had_firewall, &mut notes);
-        let before = self.before.as_ref().map(|before| &before.tables);
-        let by_links = before.and_then(|before| {
-            let is_link = |id| before.port(id).is_some_and(|port| port.spec.if_id.is_some());
-            giving_way(before, &self.tables, is_link)
-        });
-        for let_out in self.let_out().into_iter().chain(by_links) {
+        if let Some(before) = &mut self.before {
+            before.note_links();
+        }
+        if let Some(let_out) = self.let_out() {
             notes.note(ChangeKind::Removed, "protection", let_out);
         }
         Ok(Difference { changes: notes.changes })

@@ -32,6 +32,12 @@ impl Before {
         Self { tables, gone: Vec::new(), changed, links }
     }
 
+    /// Any xfrm link may be gone, or lead elsewhere, also as its routes are others.
+    pub(super) fn note_links(&mut self) {
+        let links = self.tables.ports().filter(|port| port.spec.if_id.is_some());
+        self.links = links.map(|port| port.id).collect();
+    }
+
     /// The VRFs that ports have left, and those where they are now.
     fn moved(&self, after: &Tables) -> BTreeSet<(VrfId, VrfId)> {
         let is_same = |vrf: &Vrf| after.vrf(vrf.id).is_some_and(|is| core::ptr::eq(vrf, is));

@@ -731,7 +731,7 @@ fn verdict(
         Verdict::Decrypt(_) => return f.write_str("decrypt, and handle the inner packet anew"),
         Verdict::Reassemble => return f.write_str("keep until all fragments are here"),
         Verdict::Deliver => return f.write_str("deliver to the gateway itself"),
-        Verdict::Output(_) => "send the frame as it came by",
+        Verdict::Output(_) => "send the frame on by",
         Verdict::Flood => return f.write_str("send the frame by all ports that flows join"),
         Verdict::Forward(_) => "forward in clear by",
         Verdict::Protect(..) => "encrypt and send by",

@@ -127,6 +127,7 @@ impl FrameWay {
         }
         let queue = decision.output_port();
         let port = objects.port(queue).filter(|port| port.spec.up && !port.is_queued)?;
+        // Each of its frames gets tags.
         if port.spec.vlan.is_some() {
             return None;
         }

@@ -274,10 +274,7 @@ proptest! {
 /// What the law above is about does happen in it.
 #[test]
 fn connections_open_by_megaflows_in_these_cases() {
-    let mut runner = TestRunner::new_with_rng(
-        Config::default(),
-        TestRng::from_seed(RngAlgorithm::ChaCha, &[12; 32]),
-    );
+    let mut runner = runner(12);
     let mut by_megaflow = 0;
     for _ in 0..20 {
         let (mut reference, mut peers) = (reference(), Peers::default());
@@ -297,10 +294,7 @@ fn connections_open_by_megaflows_in_these_cases() {
 /// Routes are found in spans in these cases, and are not where they have just changed.
 #[test]
 fn routes_are_found_in_spans_in_these_cases() {
-    let mut runner = TestRunner::new_with_rng(
-        Config::default(),
-        TestRng::from_seed(RngAlgorithm::ChaCha, &[14; 32]),
-    );
+    let mut runner = runner(14);
     let mut found = [[0, 0]; 2];
     for _ in 0..20 {
         let (mut reference, mut peers) = (reference(), Peers::default());
@@ -322,24 +316,33 @@ fn routes_are_found_in_spans_in_these_cases() {
     assert!(none == 0 && in_spans > 1000 && elsewhere > 500, "{found:?}");
 }
 
+/// Twenty things that happen to a gateway behind `before`, each of which is looked at.
+fn dialogues(
+    runner: &mut TestRunner,
+    before: Act,
+    mut look: impl FnMut(&Happening, &Twin, &Peers),
+) {
+    let (mut reference, mut peers) = (reference(), Peers::default());
+    let sendings = drawn(runner, prop::collection::vec(dialogue(WITHOUT_POLICIES), 20));
+    let happenings = drawn(runner, prop::collection::vec(flow_happening(), 20));
+    for happening in std::iter::once(Happening::Publication(vec![before])).chain(happenings) {
+        run(&mut reference, &mut [], &sendings, &mut peers, &happening).unwrap();
+        look(&happening, &reference, &peers);
+    }
+}
+
+fn runner(seed: u8) -> TestRunner {
+    let seeded = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
+    TestRunner::new_with_rng(Config::default(), seeded)
+}
+
 /// What comes of TCP in these cases is more than segments that are dropped as damaged.
 #[test]
 fn tcp_connections_are_established_in_these_cases() {
-    let mut runner = TestRunner::new_with_rng(
-        Config::default(),
-        TestRng::from_seed(RngAlgorithm::ChaCha, &[13; 32]),
-    );
-    let mut established = 0;
+    let (mut runner, mut established) = (runner(13), 0);
     for _ in 0..60 {
-        let (mut reference, mut peers) = (reference(), Peers::default());
-        let before = Happening::Publication(vec![drawn(&mut runner, some_flows())]);
-        let some = prop::collection::vec(dialogue(WITHOUT_POLICIES), 20);
-        let sendings = drawn(&mut runner, some);
-        let happenings = drawn(&mut runner, prop::collection::vec(flow_happening(), 20));
-        for happening in std::iter::once(before).chain(happenings) {
-            run(&mut reference, &mut [], &sendings, &mut peers, &happening).unwrap();
-            established += reference.established();
-        }
+        let before = drawn(&mut runner, some_flows());
+        dialogues(&mut runner, before, |_, twin, _| established += twin.established());
     }
     assert!(established > 20, "{established}");
 }
@@ -347,24 +350,15 @@ fn tcp_connections_are_established_in_these_cases() {
 /// Helpers' connections come, and errors go on to the senders of what they quote, in these cases.
 #[test]
 fn what_helpers_expect_comes_and_errors_are_related_in_these_cases() {
-    let mut runner = TestRunner::new_with_rng(
-        Config::default(),
-        TestRng::from_seed(RngAlgorithm::ChaCha, &[15; 32]),
-    );
-    let (mut expected, mut related) = (0, 0);
+    let (mut runner, mut expected, mut related) = (runner(15), 0, 0);
     for kind in [2, 4, 5, 23, 24, 25].repeat(10) {
-        let (mut reference, mut peers) = (reference(), Peers::default());
-        let before = Happening::Publication(vec![Act::SetFlows(WITHOUT_POLICIES, kind)]);
-        let some = prop::collection::vec(dialogue(WITHOUT_POLICIES), 20);
-        let sendings = drawn(&mut runner, some);
-        let happenings = drawn(&mut runner, prop::collection::vec(flow_happening(), 20));
-        for happening in std::iter::once(before).chain(happenings) {
-            run(&mut reference, &mut [], &sendings, &mut peers, &happening).unwrap();
-            expected += reference.expected();
+        let before = Act::SetFlows(WITHOUT_POLICIES, kind);
+        dialogues(&mut runner, before, |happening, twin, peers| {
+            expected += twin.expected();
             if let Happening::Complaints(_) = happening {
                 related += peers.told.iter().map(Vec::len).sum::<usize>();
             }
-        }
+        });
     }
     assert!(expected > 50 && related > 100, "{expected} {related}");
 }
@@ -378,10 +372,7 @@ fn everything_is_as_without_a_cache_while_the_worker_changes_its_mind() {
         |buckets, how| Twin::new(LookupEngine::Fast, settings(CacheMode::Auto, buckets, how));
     let mut twins = vec![("auto", auto(2048, Four)), ("auto, direct", auto(2048, Direct))];
     let mut reference = reference();
-    let mut runner = TestRunner::new_with_rng(
-        Config::default(),
-        TestRng::from_seed(RngAlgorithm::ChaCha, &[11; 32]),
-    );
+    let mut runner = runner(11);
     let mut peers = Peers::default();
     let sendings = drawn(&mut runner, prop::collection::vec(sending(), 300));
     let mut looked = vec![vec![(0, 0); twins.len()]];
